@@ -1,0 +1,29 @@
+/* jansson with the project's habits: duplicate keys refused, missing or mistyped members reported with the file's name,
+ * the key and what was found. `where` is the file (or message) named in errors. Borrowed references throughout. */
+#ifndef DLC_BASE_JSON_H
+#define DLC_BASE_JSON_H
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+/* *out is the caller's (json_decref). DLC_EINPUT with line and column. */
+dlc_err dlc_json_parse(json_t **out, const char *text, size_t size_bytes, const char *where);
+dlc_err dlc_json_read_file(json_t **out, const char *path, size_t max_bytes);
+
+/* Compact text with sorted keys, so that equal values give equal bytes. Free with dlc_free. NULL: out of memory. */
+char *dlc_json_dump(const json_t *value);
+/* Indented, in insertion order, written atomically with a final newline. */
+dlc_err dlc_json_write_file(const char *path, const json_t *value);
+
+/* Members of an object; DLC_EINPUT when missing, of another type or out of range. */
+dlc_err dlc_json_get_int(int64_t *out, const json_t *object, const char *key, int64_t min, int64_t max, const char *where);
+dlc_err dlc_json_get_real(double *out, const json_t *object, const char *key, const char *where); /* integers too */
+dlc_err dlc_json_get_string(const char **out, const json_t *object, const char *key, const char *where);
+dlc_err dlc_json_get_bool(int *out, const json_t *object, const char *key, const char *where);
+dlc_err dlc_json_get_array(json_t **out, const json_t *object, const char *key, const char *where);
+dlc_err dlc_json_get_object(json_t **out, const json_t *object, const char *key, const char *where);
+
+#endif

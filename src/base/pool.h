@@ -1,0 +1,38 @@
+/* A pool of threads for dividing loops. One per process, made by whoever owns the process and passed down.
+ *
+ * The caller is worker 0. Work is divided into contiguous parts in a fixed way (part i of n), never by stealing, so that
+ * what a worker does depends on the sizes only and results can be the same on every run. Waiting threads spin for a few
+ * microseconds and then sleep: they do not take cores from other islands on the machine.
+ *
+ * dlc_pool_run may not be called from inside a job. Errors cannot be returned by jobs: kernels cannot fail. */
+#ifndef DLC_BASE_POOL_H
+#define DLC_BASE_POOL_H
+
+#include <stddef.h>
+
+#include "base/err.h"
+
+typedef struct dlc_pool dlc_pool;
+
+/* n_threads >= 1, the calling thread included; 1 starts no thread. */
+dlc_err dlc_pool_create(dlc_pool **out, int n_threads);
+void dlc_pool_destroy(dlc_pool *pool); /* accepts NULL */
+int dlc_pool_n_threads(const dlc_pool *pool);
+
+/* Calls fn(arg, worker, n_workers) once per worker and returns when all are done. */
+void dlc_pool_run(dlc_pool *pool, void (*fn)(void *arg, int worker, int n_workers), void *arg);
+
+/* The part [begin, end) of n items that `worker` of n_workers does; parts are multiples of `grain` but the last. */
+static inline void dlc_pool_part(size_t *begin, size_t *end, size_t n, size_t grain, int worker, int n_workers)
+{
+    size_t blocks = (n + grain - 1) / grain, w = (size_t)worker, k = (size_t)n_workers;
+    size_t b = blocks * w / k * grain, e = blocks * (w + 1) / k * grain;
+
+    *begin = b < n ? b : n;
+    *end = e < n ? e : n;
+}
+
+/* Cores this process may use: affinity mask and cgroup quota considered; at least 1. */
+int dlc_n_cores(void);
+
+#endif
