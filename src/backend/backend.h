@@ -1,0 +1,118 @@
+/* Compute: one device and the operations on it, behind a table of function pointers.
+ *
+ * The CPU is the reference and always there. Another device fills the same table and passes the same conformance suite
+ * (backend/conformance_test.c). Nothing above this folder knows which device it runs on.
+ *
+ * Letters: R rows (= B*T positions), C columns, V vocabulary, B sequences, T positions, H heads, K key/value heads,
+ * D head_dim. Arrays are dense, row-major, in the device's memory; outputs come first; unless a line says otherwise
+ * outputs do not overlap inputs, are overwritten, and the operation cannot fail. `d` before a name: gradient of the loss
+ * by it. Operations are queued in order from one thread; the CPU finishes each before it returns.
+ */
+#ifndef DLC_BACKEND_BACKEND_H
+#define DLC_BACKEND_BACKEND_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "tensor/dtype.h"
+
+typedef struct dlc_backend dlc_backend;
+
+/* Instruction sets of the CPU device, from weak to strong; system.isa forces one, "auto" takes the best there is. */
+typedef enum { DLC_ISA_REF, DLC_ISA_AVX2, DLC_ISA_AVX512, DLC_ISA_AVX512BF16 } dlc_isa;
+
+#define DLC_BACKEND_ABI 1
+
+struct dlc_adamw {
+    float lr, beta1, beta2, eps, weight_decay;
+    float bias1, bias2; /* 1 - beta1^step, 1 - beta2^step */
+    float grad_scale;   /* the gradient is multiplied by this first: clipping */
+};
+
+struct dlc_ops {
+    unsigned abi; /* DLC_BACKEND_ABI */
+
+    /* Matrix products. dtype of x, w, dy as named in `in`; accumulation and output f32.
+     *   nt: y[R][N]  = x[R][K] w[N][K]^T            (forward)
+     *   nn: dx[R][K] = dy[R][N] w[N][K]             (input gradient)
+     *   tn: dw[N][K] += dy[R][N]^T x[R][K]          (weight gradient)
+     * `accumulate` nonzero adds to the output instead of overwriting it. Same bits for the same shapes, dtype, thread
+     * count and instruction set. */
+    void (*matmul_nt)(dlc_backend *be, float *y, const void *x, const void *w, size_t R, size_t N, size_t K, dlc_dtype in,
+                      int accumulate);
+    void (*matmul_nn)(dlc_backend *be, float *dx, const void *dy, const void *w, size_t R, size_t N, size_t K, dlc_dtype in,
+                      int accumulate);
+    void (*matmul_tn)(dlc_backend *be, float *dw, const void *dy, const void *x, size_t R, size_t N, size_t K, dlc_dtype in,
+                      int accumulate);
+
+    /* y[r] = table[token[r]];  dtable[token[r]] += dy[r], rows in order. */
+    void (*embed_fwd)(dlc_backend *be, float *y, const int32_t *tokens, const float *table, size_t R, size_t C);
+    void (*embed_bwd)(dlc_backend *be, float *dtable, const int32_t *tokens, const float *dy, size_t R, size_t C);
+
+    /* y[r][c] = x[r][c] * inv_rms[r] * g[c], inv_rms[r] = 1/sqrt(mean_c x^2 + eps) (arXiv:1910.07467, eps inside).
+     * inv_rms [R] is written for the backward pass; NULL when evaluating. bwd: dx ADDS, dg ADDS; dx may equal dy's
+     * array only if documented by the implementation (it is not). */
+    void (*rmsnorm_fwd)(dlc_backend *be, float *y, float *inv_rms, const float *x, const float *g, size_t R, size_t C,
+                        float eps);
+    void (*rmsnorm_bwd)(dlc_backend *be, float *dx, float *dg, const float *dy, const float *x, const float *inv_rms,
+                        const float *g, size_t R, size_t C);
+
+    /* Rotary positions in place on x [R][heads][D]; row r stands at position pos0 + r % T. Half-rotation layout:
+     * pairs (i, i + D/2), angle pos * theta^(-2i/D). inverse = 1 rotates back (the backward pass). `table` holds
+     * cos and sin: [positions][D/2][2]. */
+    void (*rope)(dlc_backend *be, float *x, const float *table, size_t R, size_t T, size_t pos0, size_t heads, size_t D,
+                 int inverse);
+
+    /* Causal grouped-query attention, no T x T storage. q [B][T][H][D], k and v [B][T][K][D], y like q;
+     * lse [B][H][T] log-sum-exp of each row's scores, kept for the backward pass (NULL when evaluating).
+     * scores = q.k / sqrt(D), head h uses key/value head h / (H/K). bwd: dq, dk, dv overwritten. */
+    void (*attention_fwd)(dlc_backend *be, float *y, float *lse, const float *q, const float *k, const float *v, size_t B,
+                          size_t T, size_t H, size_t K, size_t D);
+    void (*attention_bwd)(dlc_backend *be, float *dq, float *dk, float *dv, const float *dy, const float *q,
+                          const float *k, const float *v, const float *y, const float *lse, size_t B, size_t T, size_t H,
+                          size_t K, size_t D);
+
+    /* y = silu(gate) * up, elementwise over n.  bwd: dgate, dup overwritten (may be the arrays of gate and up). */
+    void (*swiglu_fwd)(dlc_backend *be, float *y, const float *gate, const float *up, size_t n);
+    void (*swiglu_bwd)(dlc_backend *be, float *dgate, float *dup, const float *dy, const float *gate, const float *up,
+                       size_t n);
+
+    /* loss[r] = logsumexp(logits[r]) - logits[r][target[r]]; when dscale != 0 the logits are replaced by
+     * (softmax - onehot) * dscale. */
+    void (*cross_entropy)(dlc_backend *be, float *loss, float *logits, const int32_t *targets, size_t R, size_t V,
+                          float dscale);
+
+    void (*add)(dlc_backend *be, float *y, const float *x, size_t n); /* y += x */
+    void (*to_bf16)(dlc_backend *be, dlc_bf16 *y, const float *x, size_t n); /* nearest even */
+
+    /* Sum of squares in double, the same for every thread count (fixed blocks, summed in order). */
+    double (*sum_squares)(dlc_backend *be, const float *x, size_t n);
+
+    /* AdamW (Loshchilov and Hutter, arXiv:1711.05101; torch form) on n values, in place on p, m, v:
+     *   g = grad*grad_scale; p -= lr*weight_decay*p; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
+     *   p -= lr * (m/bias1) / (sqrt(v/bias2) + eps) */
+    void (*adamw)(dlc_backend *be, float *p, float *m, float *v, const float *grad, size_t n,
+                  const struct dlc_adamw *a);
+};
+
+/* Fields are read-only for callers. */
+struct dlc_backend {
+    const char *device; /* "cpu" */
+    const char *isa;    /* "ref", "avx2", "avx512", "avx512bf16" */
+    const char *matmul; /* which library multiplies matrices: "onednn", "openblas", "ref" */
+    const struct dlc_ops *ops;
+    struct dlc_pool *pool;
+    void *impl; /* the implementation's own */
+};
+
+/* isa: "auto" or one of the names; DLC_EUSAGE when the machine lacks it. n_threads >= 1; 0: all cores this process may
+ * use. */
+dlc_err dlc_backend_create(dlc_backend **out, const char *isa, int n_threads);
+void dlc_backend_destroy(dlc_backend *be); /* accepts NULL */
+
+/* Device memory, zeroed, 64-byte aligned. */
+dlc_err dlc_backend_alloc(dlc_backend *be, void **out, size_t size_bytes, const char *purpose);
+void dlc_backend_free(dlc_backend *be, void *p, size_t size_bytes);
+
+#endif

@@ -1,0 +1,26 @@
+/* Model folders: what Hugging Face tools load as they are (model.safetensors, config.json, tokenizer.json,
+ * tokenizer_config.json, generation_config.json). Llama family; with qk_norm Qwen3. */
+#ifndef DLC_CKPT_MODEL_FOLDER_H
+#define DLC_CKPT_MODEL_FOLDER_H
+
+#include "base/err.h"
+#include "model/model.h"
+
+/* Writes all files but tokenizer.json's content is given as bytes (NULL: no tokenizer files are written).
+ * params: the flat array [N]. bos_eos: id of <|endoftext|>. dtype: DLC_F32 or DLC_BF16 in the file. */
+dlc_err dlc_model_folder_write(const char *folder, const struct dlc_model_config *config, const float *params,
+                               dlc_dtype dtype, const char *tokenizer_json, size_t tokenizer_json_bytes,
+                               int32_t bos_eos);
+
+/* config.json to our configuration. Anything that would not compute exactly as the file means (biases, another
+ * activation, scaled rope, ...) is DLC_EINPUT with the key and value. */
+dlc_err dlc_model_folder_config(struct dlc_model_config *out, const char *folder);
+
+/* Parameters into the flat array [N]: every tensor of the table must be there with its shape (also from sharded
+ * model.safetensors.index.json); unknown tensors are an error that names the first. */
+dlc_err dlc_model_folder_params(float *params, const struct dlc_model_config *config, const char *folder);
+
+/* A run folder stands for its latest checkpoint: gives the model folder that `path` means. */
+dlc_err dlc_model_folder_resolve(char out[4096], const char *path);
+
+#endif
