@@ -48,6 +48,8 @@ static void error_text_keeps_values_and_context(void **state)
     assert_string_equal(dlc_err_text(), "a.bin: 5 tokens, 4 fit");
     dlc_fail(DLC_EFAIL, "again: %s", dlc_err_text()); /* may use its own text */
     assert_string_equal(dlc_err_text(), "again: a.bin: 5 tokens, 4 fit");
+    dlc_fail(DLC_EINPUT, "tensor \"%s\"", "a\nb\x1b[2J\xc3\xa9"); /* UTF-8 stays, control characters do not */
+    assert_string_equal(dlc_err_text(), "tensor \"a?b?[2J\xc3\xa9\"");
     assert_int_equal(dlc_err_exit_status(DLC_EIO), 1);
     assert_int_equal(dlc_err_exit_status(DLC_ENOTFOUND), 4);
 }
