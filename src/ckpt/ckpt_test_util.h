@@ -2,7 +2,6 @@
 #ifndef DLC_CKPT_CKPT_TEST_UTIL_H
 #define DLC_CKPT_CKPT_TEST_UTIL_H
 
-#include <jansson.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <sys/resource.h>
@@ -14,12 +13,6 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/mem.h"
-
-/* jansson's allocations are counted and failed with ours. */
-static inline void test_jansson_through_base(void)
-{
-    json_set_alloc_funcs(dlc_alloc, dlc_free);
-}
 
 /* Runs fn again and again, each time failing a later allocation, until it gets through; gives the number of failures.
  * Every failure must be reported as DLC_ENOMEM. */
