@@ -87,3 +87,39 @@ double dlc_contribution_norm(const struct dlc_codec *codec, const void *payload,
     }
     return sqrt(total);
 }
+
+struct mean_job {
+    float *mean;
+    const float *const *grads;
+    const double *weights;
+    size_t n_grads, n;
+    double total_weight;
+};
+
+static void mean_part(void *arg, int worker, int n_workers)
+{
+    const struct mean_job *j = arg;
+    size_t begin, end;
+
+    dlc_pool_part(&begin, &end, j->n, BLOCK, worker, n_workers);
+    for (size_t i = begin; i < end; i++) {
+        double sum = 0;
+
+        for (size_t k = 0; k < j->n_grads; k++)
+            sum += j->weights[k] * (double)j->grads[k][i];
+        j->mean[i] = (float)(sum / j->total_weight);
+    }
+}
+
+void dlc_mean_gradients(float *mean, const float *const *grads, const double *weights, size_t n_grads, size_t n,
+                        dlc_pool *pool)
+{
+    struct mean_job j = { .mean = mean, .grads = grads, .weights = weights, .n_grads = n_grads, .n = n };
+
+    for (size_t k = 0; k < n_grads; k++)
+        j.total_weight += weights[k];
+    if (pool)
+        dlc_pool_run(pool, mean_part, &j);
+    else
+        mean_part(&j, 0, 1);
+}

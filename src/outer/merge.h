@@ -23,6 +23,10 @@ double dlc_merge(float *theta_new, const float *theta_old, float *const state[2]
                  const struct dlc_merge_part *parts, size_t n_parts, const struct dlc_outer_opt *opt, size_t n, uint64_t t,
                  dlc_pool *pool);
 
+/* Data parallelism: mean[i] = sum over k of weights[k] * grads[k][i] / sum of weights, sums in double, in the order given. */
+void dlc_mean_gradients(float *mean, const float *const *grads, const double *weights, size_t n_grads, size_t n,
+                        dlc_pool *pool);
+
 /* The L2 norm of one contribution's outer gradient; NaN or infinite when any value is. */
 double dlc_contribution_norm(const struct dlc_codec *codec, const void *payload, const float *base, size_t n);
 
