@@ -26,7 +26,8 @@ typedef enum { DLC_ISA_REF, DLC_ISA_AVX2, DLC_ISA_AVX512, DLC_ISA_AVX512BF16 } d
 
 struct dlc_adamw {
     float lr, beta1, beta2, eps, weight_decay;
-    float bias1, bias2; /* 1 - beta1^step, 1 - beta2^step */
+    float bias1, bias2; /* 1 - beta1^step, 1 - beta2^step, computed in double from the *float* values of beta: the
+                         * rounding of beta2 = 0.999f alone moves 1 - beta2 by 1e-5, and must cancel */
     float grad_scale;   /* the gradient is multiplied by this first: clipping */
 };
 
@@ -103,7 +104,8 @@ struct dlc_backend {
     const char *matmul; /* which library multiplies matrices: "onednn", "openblas", "ref" */
     const struct dlc_ops *ops;
     struct dlc_pool *pool;
-    void *impl; /* the implementation's own */
+    const struct dlc_device *driver; /* the kind of device, see device.h */
+    void *impl;                      /* the implementation's own */
 };
 
 /* isa: "auto" or one of the names; DLC_EUSAGE when the machine lacks it. n_threads >= 1; 0: all cores this process may

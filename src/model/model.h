@@ -73,7 +73,8 @@ struct dlc_model_options {
     dlc_precision precision; /* compute: bf16 rounds matmul inputs, masters stay f32 */
 };
 
-/* Bytes a model with these options will allocate, by purpose, before anything is allocated. */
+/* Bytes a model with these options will allocate, by purpose, before anything is allocated. Exact but for some hundred
+ * bytes a layer of bookkeeping. Optimizer state and decoders are their owners' and not in it. */
 struct dlc_model_memory {
     size_t params, grads, activations, scratch; /* bytes */
 };
@@ -102,6 +103,9 @@ void dlc_model_params_changed(dlc_model *model); /* bf16 copies and the like are
 double dlc_model_loss(dlc_model *model, const int32_t *tokens, const int32_t *targets, int B, int T);
 double dlc_model_loss_grad(dlc_model *model, const int32_t *tokens, const int32_t *targets, int B, int T, float scale);
 void dlc_model_zero_grads(dlc_model *model);
+
+/* Logits [T][V] of one sequence, T <= max_seq, all at once: for tests and other small uses. No allocation. */
+void dlc_model_logits(dlc_model *model, float *out, const int32_t *tokens, int T);
 
 /* Generation: one sequence, with a key/value cache of `max_positions`. */
 typedef struct dlc_decoder dlc_decoder;

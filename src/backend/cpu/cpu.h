@@ -1,0 +1,60 @@
+/* The CPU device, for its own files and its tests. */
+#ifndef DLC_BACKEND_CPU_CPU_H
+#define DLC_BACKEND_CPU_CPU_H
+
+#include "backend/backend.h"
+#include "backend/cpu/kernels.h"
+#include "backend/cpu/matmul.h"
+#include "base/pool.h"
+
+enum {
+    DLC_MAX_HEAD_DIM = 1024,
+    DLC_MAX_BLOCKS = 256, /* sums over rows or values are taken in at most so many blocks, then in order over those */
+};
+
+struct dlc_cpu {
+    dlc_backend be;
+    struct dlc_ops ops;
+    struct dlc_kernels kernels;
+    const struct dlc_matmul_lib *lib;
+    void *lib_state;
+    dlc_isa isa;
+    int n_threads;
+
+    /* Working memory, allocated at creation for the largest need and resident only where it was ever touched: */
+    void *arena;
+    size_t arena_bytes;
+    size_t worker_floats; /* per worker, starting at a multiple of 64 bytes */
+    float *worker_scratch;
+    float *dg_blocks; /* rmsnorm_bwd: [blocks][C], at most dg_floats */
+    size_t dg_floats;
+    double sum_blocks[DLC_MAX_BLOCKS]; /* sum_squares */
+};
+
+static inline struct dlc_cpu *dlc_cpu_of(dlc_backend *be)
+{
+    return be->impl;
+}
+
+static inline float *dlc_cpu_scratch(const struct dlc_cpu *cpu, int worker)
+{
+    return cpu->worker_scratch + (size_t)worker * cpu->worker_floats;
+}
+
+/* As dlc_backend_create; `matmul` names the library or is "auto" (the first of the list that is there). */
+dlc_err dlc_cpu_create(dlc_backend **out, const char *isa, const char *matmul, int n_threads);
+
+/* The strongest set that this machine and this build have. */
+dlc_isa dlc_cpu_best_isa(void);
+const char *dlc_cpu_isa_name(dlc_isa isa);
+
+/* Runs fn on the pool, or on the calling thread alone when there is so little to do that waking others would cost more. */
+void dlc_cpu_run(struct dlc_cpu *cpu, void (*fn)(void *arg, int worker, int n_workers), void *arg, size_t n_values);
+
+/* Fill the table; one function a file of operations. */
+void dlc_cpu_ops_matmul(struct dlc_ops *ops);
+void dlc_cpu_ops_rows(struct dlc_ops *ops);
+void dlc_cpu_ops_attention(struct dlc_ops *ops);
+void dlc_cpu_ops_flat(struct dlc_ops *ops);
+
+#endif

@@ -1,0 +1,139 @@
+/* Operations over a flat array: parts are multiples of GRAIN values, which keeps cache lines of different workers apart.
+ * Elementwise kernels give the same bits wherever an array is cut. */
+#include "backend/cpu/cpu.h"
+
+enum { GRAIN = 64 };
+
+struct job {
+    const struct dlc_kernels *kernels;
+    size_t n;
+    float *y, *dgate, *dup, *p, *m, *v;
+    dlc_bf16 *y_bf16;
+    const float *x, *gate, *up, *dy, *grad;
+    const struct dlc_adamw *adamw;
+    double *blocks;
+    size_t block;
+};
+
+static void do_add(void *arg, int worker, int n_workers)
+{
+    const struct job *j = arg;
+    size_t i, end;
+
+    dlc_pool_part(&i, &end, j->n, GRAIN, worker, n_workers);
+    j->kernels->add(j->y + i, j->x + i, end - i);
+}
+
+static void add(dlc_backend *be, float *y, const float *x, size_t n)
+{
+    struct dlc_cpu *cpu = dlc_cpu_of(be);
+
+    dlc_cpu_run(cpu, do_add, &(struct job){ .kernels = &cpu->kernels, .n = n, .y = y, .x = x }, n);
+}
+
+static void do_to_bf16(void *arg, int worker, int n_workers)
+{
+    const struct job *j = arg;
+    size_t i, end;
+
+    dlc_pool_part(&i, &end, j->n, GRAIN, worker, n_workers);
+    j->kernels->to_bf16(j->y_bf16 + i, j->x + i, end - i);
+}
+
+static void to_bf16(dlc_backend *be, dlc_bf16 *y, const float *x, size_t n)
+{
+    struct dlc_cpu *cpu = dlc_cpu_of(be);
+
+    dlc_cpu_run(cpu, do_to_bf16, &(struct job){ .kernels = &cpu->kernels, .n = n, .y_bf16 = y, .x = x }, n);
+}
+
+static void do_swiglu_fwd(void *arg, int worker, int n_workers)
+{
+    const struct job *j = arg;
+    size_t i, end;
+
+    dlc_pool_part(&i, &end, j->n, GRAIN, worker, n_workers);
+    j->kernels->swiglu_fwd(j->y + i, j->gate + i, j->up + i, end - i);
+}
+
+static void swiglu_fwd(dlc_backend *be, float *y, const float *gate, const float *up, size_t n)
+{
+    struct dlc_cpu *cpu = dlc_cpu_of(be);
+    struct job job = { .kernels = &cpu->kernels, .n = n, .y = y, .gate = gate, .up = up };
+
+    dlc_cpu_run(cpu, do_swiglu_fwd, &job, n);
+}
+
+static void do_swiglu_bwd(void *arg, int worker, int n_workers)
+{
+    const struct job *j = arg;
+    size_t i, end;
+
+    dlc_pool_part(&i, &end, j->n, GRAIN, worker, n_workers);
+    j->kernels->swiglu_bwd(j->dgate + i, j->dup + i, j->dy + i, j->gate + i, j->up + i, end - i);
+}
+
+static void swiglu_bwd(dlc_backend *be, float *dgate, float *dup, const float *dy, const float *gate, const float *up,
+                       size_t n)
+{
+    struct dlc_cpu *cpu = dlc_cpu_of(be);
+    struct job job = { .kernels = &cpu->kernels, .n = n, .dgate = dgate, .dup = dup, .dy = dy, .gate = gate, .up = up };
+
+    dlc_cpu_run(cpu, do_swiglu_bwd, &job, n);
+}
+
+static void do_adamw(void *arg, int worker, int n_workers)
+{
+    const struct job *j = arg;
+    size_t i, end;
+
+    dlc_pool_part(&i, &end, j->n, GRAIN, worker, n_workers);
+    j->kernels->adamw(j->p + i, j->m + i, j->v + i, j->grad + i, end - i, j->adamw);
+}
+
+static void adamw(dlc_backend *be, float *p, float *m, float *v, const float *grad, size_t n, const struct dlc_adamw *a)
+{
+    struct dlc_cpu *cpu = dlc_cpu_of(be);
+    struct job job = { .kernels = &cpu->kernels, .n = n, .p = p, .m = m, .v = v, .grad = grad, .adamw = a };
+
+    dlc_cpu_run(cpu, do_adamw, &job, n);
+}
+
+static void do_sum_squares(void *arg, int worker, int n_workers)
+{
+    const struct job *j = arg;
+    size_t i, end;
+
+    dlc_pool_part(&i, &end, (j->n + j->block - 1) / j->block, 1, worker, n_workers);
+    for (; i < end; i++) {
+        size_t at = i * j->block, n = j->n - at < j->block ? j->n - at : j->block;
+
+        j->blocks[i] = j->kernels->sum_squares(j->x + at, n);
+    }
+}
+
+/* Blocks depend on n alone and are summed in order. */
+static double sum_squares(dlc_backend *be, const float *x, size_t n)
+{
+    struct dlc_cpu *cpu = dlc_cpu_of(be);
+    size_t grains = (n + GRAIN - 1) / GRAIN, block = (grains + DLC_MAX_BLOCKS - 1) / DLC_MAX_BLOCKS * GRAIN;
+    struct job job = { .kernels = &cpu->kernels, .n = n, .x = x, .blocks = cpu->sum_blocks, .block = block };
+    double sum = 0;
+
+    if (n == 0)
+        return 0;
+    dlc_cpu_run(cpu, do_sum_squares, &job, n);
+    for (size_t i = 0; i < (n + block - 1) / block; i++)
+        sum += cpu->sum_blocks[i];
+    return sum;
+}
+
+void dlc_cpu_ops_flat(struct dlc_ops *ops)
+{
+    ops->add = add;
+    ops->to_bf16 = to_bf16;
+    ops->swiglu_fwd = swiglu_fwd;
+    ops->swiglu_bwd = swiglu_bwd;
+    ops->adamw = adamw;
+    ops->sum_squares = sum_squares;
+}

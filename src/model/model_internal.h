@@ -1,0 +1,161 @@
+/* What the files of this folder share: the walk over the parameters, the memory layout and the model itself.
+ *
+ * Letters as in model.h, and R = B*T rows. */
+#ifndef DLC_MODEL_INTERNAL_H
+#define DLC_MODEL_INTERNAL_H
+
+#include "model/model.h"
+
+/* Tensors of one layer, in the order of the flat array. */
+enum dlc__role {
+    DLC__NORM1,
+    DLC__Q,
+    DLC__K,
+    DLC__V,
+    DLC__O,
+    DLC__Q_NORM, /* these two only with qk_norm */
+    DLC__K_NORM,
+    DLC__NORM2,
+    DLC__GATE,
+    DLC__UP,
+    DLC__DOWN,
+    DLC__N_LAYER_ROLES,
+    DLC__EMBED = DLC__N_LAYER_ROLES,
+    DLC__NORM_F,
+    DLC__HEAD, /* only when untied */
+};
+
+/* Goes over all tensors in order; the one place that knows which there are. Zero-initialise but for config:
+ *     struct dlc__walk w = { .config = c };
+ *     while (dlc__walk_next(&w)) ... w.role, w.layer, w.n_dims, w.dims, w.offset, w.n_values */
+struct dlc__walk {
+    const struct dlc_model_config *config;
+    enum dlc__role role;
+    int layer; /* as in struct dlc_param */
+    int n_dims;
+    size_t dims[2];
+    size_t offset, n_values;
+    size_t index; /* of the tensor */
+    bool started;
+};
+bool dlc__walk_next(struct dlc__walk *w);
+
+/* Where the parameters of one layer start in the flat array. */
+struct dlc__layer_at {
+    size_t at[DLC__N_LAYER_ROLES];
+};
+
+/* What the backward pass needs of one layer. Without training all layers share one set.
+ *
+ * h1, h2, yo, act are what matrix products read: the f32 array itself, or its bf16 copy. The f32 values of h1, h2 and
+ * act are needed only until they are converted, so in bf16 the *_f32 pointers name shared scratch. */
+struct dlc__layer_acts {
+    float *x, *x_mid;             /* [R][C] residual stream before the layer, and between its halves */
+    float *h1_f32, *h2_f32;       /* [R][C] normed */
+    void *h1, *h2;                /* [R][C] */
+    float *inv1, *inv2;           /* [R] */
+    float *q_pre, *k_pre;         /* [R][H*D], [R][K*D] before their norm; NULL without qk_norm */
+    float *inv_q, *inv_k;         /* [R][H], [R][K] */
+    float *q, *k, *v;             /* [R][H*D], [R][K*D] twice, as attention reads them */
+    float *y;                     /* [R][H*D] attention's output */
+    void *yo;                     /* [R][H*D] */
+    float *lse;                   /* [B][H][T] */
+    float *gate, *up;             /* [R][F]; the backward pass overwrites them with their gradients */
+    float *act_f32;               /* [R][F] */
+    void *act;                    /* [R][F] */
+};
+
+/* Shared by all layers. Not all exist in every mode: see plan.c. */
+struct dlc__scratch {
+    float *x_last;                        /* [R][C] residual stream after the last layer */
+    float *hf_f32;                        /* [R][C] after the final norm */
+    void *hf;                             /* [R][C] */
+    float *inv_f;                         /* [R] */
+    float *h;                             /* [R][C] */
+    float *dx, *dh;                       /* [R][C] */
+    dlc_bf16 *dx16;                       /* [R][C] */
+    float *dact;                          /* [R][F]; its life ends before those of the next line begin: */
+    float *dy, *dq, *dk, *dv;             /* [R][H*D] twice, [R][K*D] twice */
+    float *dq_pre, *dk_pre;               /* [R][H*D], [R][K*D] */
+    dlc_bf16 *dgate16, *dup16;            /* [R][F] */
+    dlc_bf16 *dq16, *dk16, *dv16;
+    float *logits;                        /* [chunk_rows][V] */
+    dlc_bf16 *dlogits16;                  /* [chunk_rows][V] */
+    float *loss;                          /* [R] */
+    float *rope;                          /* [max_seq][D/2][2] */
+};
+
+enum dlc__block_id { DLC__BLOCK_PARAMS, DLC__BLOCK_GRADS, DLC__BLOCK_ACTIVATIONS, DLC__BLOCK_SCRATCH, DLC__N_BLOCKS };
+
+struct dlc__block {
+    char *base; /* NULL while only measuring */
+    size_t size_bytes;
+};
+
+struct dlc_model {
+    struct dlc_model_config config;
+    struct dlc_model_options options;
+    dlc_backend *be;
+    size_t n_params;
+    dlc_dtype in; /* what matrix products read */
+
+    struct dlc__block blocks[DLC__N_BLOCKS];
+    float *params, *grads;
+    dlc_bf16 *params16; /* NULL in f32 */
+
+    size_t embed_at, norm_f_at, head_at; /* head_at == embed_at when tied */
+    struct dlc__layer_at *layer_at;      /* [L] */
+    struct dlc__layer_acts *acts;        /* [L] */
+    struct dlc__scratch s;
+    size_t chunk_rows; /* rows whose logits exist at once */
+};
+
+/* Lays the arrays of `m` (config, options, n_params, in and acts are set) out in its blocks and sets the blocks' sizes.
+ * With base NULL it only measures: the arrays' pointers are then NULL. m->acts may be NULL while measuring. */
+void dlc__plan(struct dlc_model *m);
+
+/* cos and sin of every position and pair, as dlc_ops.rope reads them. */
+void dlc__rope_table(float *table, size_t n_positions, int head_dim, double theta);
+
+/* The residual stream of all rows into s.x_last, with what the backward pass needs. */
+void dlc__forward(struct dlc_model *m, const int32_t *tokens, size_t B, size_t T);
+
+/* From s.dx = d loss / d x_last down to the embeddings: adds to the gradients. */
+void dlc__backward(struct dlc_model *m, const int32_t *tokens, size_t B, size_t T);
+
+/* Final norm, logits and loss, chunk by chunk; with scale != 0 also adds to the gradients of head and final norm and
+ * sets s.dx. Returns the sum of losses. */
+double dlc__head_loss(struct dlc_model *m, const int32_t *targets, size_t R, float scale);
+
+void dlc__zero(dlc_backend *be, float *x, size_t n);
+
+/* Sizes as the operations want them. */
+struct dlc__dims {
+    size_t C, H, K, D, F, V, HD, KD;
+};
+static inline struct dlc__dims dlc__dims(const struct dlc_model_config *c)
+{
+    struct dlc__dims d = { .C = (size_t)c->d_model, .H = (size_t)c->n_heads, .K = (size_t)c->n_kv_heads,
+                           .D = (size_t)c->head_dim, .F = (size_t)c->d_ffn, .V = (size_t)c->vocab_size };
+
+    d.HD = d.H * d.D;
+    d.KD = d.K * d.D;
+    return d;
+}
+
+/* A weight as matrix products read it. */
+static inline const void *dlc__weight(const struct dlc_model *m, size_t at)
+{
+    return m->in == DLC_BF16 ? (const void *)(m->params16 + at) : (const void *)(m->params + at);
+}
+
+/* n values as matrix products read them: the f32 array itself, or its bf16 copy made in `copy`. */
+static inline const void *dlc__operand(const struct dlc_model *m, void *copy, const float *x, size_t n)
+{
+    if (m->in != DLC_BF16)
+        return x;
+    m->be->ops->to_bf16(m->be, copy, x, n);
+    return copy;
+}
+
+#endif
