@@ -48,6 +48,8 @@ static void error_text_keeps_values_and_context(void **state)
     assert_string_equal(dlc_err_text(), "a.bin: 5 tokens, 4 fit");
     dlc_fail(DLC_EFAIL, "again: %s", dlc_err_text()); /* may use its own text */
     assert_string_equal(dlc_err_text(), "again: a.bin: 5 tokens, 4 fit");
+    dlc_fail(DLC_EINPUT, "tensor \"%s\"", "a\nb\x1b[2J\xc3\xa9"); /* UTF-8 stays, control characters do not */
+    assert_string_equal(dlc_err_text(), "tensor \"a?b?[2J\xc3\xa9\"");
     assert_int_equal(dlc_err_exit_status(DLC_EIO), 1);
     assert_int_equal(dlc_err_exit_status(DLC_ENOTFOUND), 4);
 }
@@ -133,6 +135,26 @@ static void lock_names_its_holder(void **state)
     dlc_lock_release(fd);
 }
 
+static void json_without_memory_is_not_damaged_input(void **state)
+{
+    json_t *v;
+    dlc_err err;
+
+    (void)state;
+    for (uint64_t n = 1; n < 100; n++) {
+        dlc_mem_fail_at(n);
+        err = dlc_json_parse(&v, "{\"a\": [1, \"b\"]}", 15, "m.json");
+        dlc_mem_fail_at(0);
+        if (err == DLC_OK) {
+            json_decref(v);
+            assert_true(n > 5);
+            return;
+        }
+        assert_int_equal(err, DLC_ENOMEM);
+    }
+    fail_msg("%s", dlc_err_text());
+}
+
 static void json_errors_name_file_key_and_type(void **state)
 {
     json_t *v;
@@ -212,6 +234,7 @@ int main(void)
         cmocka_unit_test(sha256_known_answer),
         cmocka_unit_test(write_is_all_or_nothing),
         cmocka_unit_test(lock_names_its_holder),
+        cmocka_unit_test(json_without_memory_is_not_damaged_input),
         cmocka_unit_test(json_errors_name_file_key_and_type),
         cmocka_unit_test(pool_does_every_item_once),
         cmocka_unit_test(random_numbers_are_a_function_of_position),

@@ -9,6 +9,15 @@
 
 static _Thread_local char text[TEXT_MAX];
 
+/* One line, whatever names and values a hostile file put into it: no line breaks, no terminal control. */
+static void make_one_line(char *s)
+{
+    for (; *s; s++) {
+        if ((unsigned char)*s < 0x20 || *s == 0x7f)
+            *s = '?';
+    }
+}
+
 dlc_err dlc_fail(dlc_err code, const char *fmt, ...)
 {
     char fresh[TEXT_MAX]; /* the arguments may point into `text` */
@@ -17,6 +26,7 @@ dlc_err dlc_fail(dlc_err code, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(fresh, sizeof fresh, fmt, ap);
     va_end(ap);
+    make_one_line(fresh);
     memcpy(text, fresh, sizeof text);
     return code;
 }

@@ -25,7 +25,7 @@ typedef enum {
     DLC_ENOTFOUND = 8 /* asked for and not there; callers often handle it               -> exit 4 */
 } dlc_err;
 
-/* Records the text and returns `code`. The text is cut at 1023 bytes. */
+/* Records the text and returns `code`. The text is cut at 1023 bytes; control characters in it become '?'. */
 dlc_err dlc_fail(dlc_err code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* As dlc_fail, with ": <strerror(errno)>" appended. */

@@ -7,11 +7,20 @@
 #include "base/file.h"
 #include "base/mem.h"
 
+/* jansson's memory is the program's: counted, and failed by tests. Blocks made before are malloc's as well. */
+__attribute__((constructor)) static void use_base_memory(void)
+{
+    json_set_alloc_funcs(dlc_alloc, dlc_free);
+}
+
 dlc_err dlc_json_parse(json_t **out, const char *text, size_t size_bytes, const char *where)
 {
+    uint64_t failed_before = dlc_mem_n_failed();
     json_error_t e;
 
     *out = json_loadb(text, size_bytes, JSON_REJECT_DUPLICATES, &e);
+    if (!*out && dlc_mem_n_failed() != failed_before) /* jansson calls it a syntax error */
+        return dlc_fail(DLC_ENOMEM, "out of memory: JSON of %s (%zu bytes)", where, size_bytes);
     if (!*out)
         return dlc_fail(DLC_EINPUT, "%s: not valid JSON, line %d column %d: %s", where, e.line, e.column, e.text);
     return DLC_OK;

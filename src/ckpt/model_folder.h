@@ -15,6 +15,8 @@ dlc_err dlc_model_folder_write(const char *folder, const struct dlc_model_config
 /* config.json to our configuration. Anything that would not compute exactly as the file means (biases, another
  * activation, scaled rope, ...) is DLC_EINPUT with the key and value. */
 dlc_err dlc_model_folder_config(struct dlc_model_config *out, const char *folder);
+dlc_err dlc_model_folder_config_parse(struct dlc_model_config *out, const char *text, size_t size_bytes,
+                                      const char *where); /* the same from memory */
 
 /* Parameters into the flat array [N]: every tensor of the table must be there with its shape (also from sharded
  * model.safetensors.index.json); unknown tensors are an error that names the first. */

@@ -24,6 +24,7 @@ typedef enum { DLC_CODEC_F32, DLC_CODEC_BF16 } dlc_codec_kind;
 typedef enum { DLC_EXCHANGE_LOCAL, DLC_EXCHANGE_INPROC } dlc_exchange_kind;
 
 #define DLC_AUTO (-1) /* in the number keys marked "auto" below */
+#define DLC_CONFIG_GIVEN_WORDS 2
 
 struct dlc_config {
     struct {
@@ -79,13 +80,16 @@ struct dlc_config {
         char isa[16];            /* auto | ref | avx2 | avx512 | avx512bf16 */
         int64_t memory_limit_mb; /* auto: what the machine (cgroup) has available */
     } system;
+    uint64_t given[DLC_CONFIG_GIVEN_WORDS]; /* one bit for each row of the table: set by the user, not by a default.
+                                               A key set to "auto" does not count as given. */
 };
 
 void dlc_config_default(struct dlc_config *config);
 
-/* One "section.name" = text. DLC_EUSAGE for an unknown key (names the nearest), a wrong type, a value out of range
- * (names the range). `where` is put in front of the message ("run.ini line 12", "--optim.lr"). Records that the key was
- * given. */
+/* One key = text; the key by its full name ("optim.lr"), its short flag ("data") or a bare name that only one section
+ * has ("momentum"). Numbers are plain decimals; whole numbers may be written 1e6 or 1_000_000. DLC_EUSAGE for an unknown
+ * key (names the nearest), a wrong type, a value out of range (names the range); the configuration is unchanged then.
+ * `where` is put in front of the message ("run.ini line 12", "--optim.lr"). Records that the key was given. */
 dlc_err dlc_config_set(struct dlc_config *config, const char *key, const char *value, const char *where);
 bool dlc_config_is_given(const struct dlc_config *config, const char *key);
 
@@ -94,6 +98,10 @@ dlc_err dlc_config_read_ini(struct dlc_config *config, const char *path);
 dlc_err dlc_config_parse_ini(struct dlc_config *config, const char *text, size_t size_bytes, const char *where);
 /* The whole configuration as run.ini text, every key with its value: reading it back gives the same struct. */
 dlc_err dlc_config_write_ini(struct dlc_buf *out, const struct dlc_config *config);
+
+/* The preset's shape into every model key that is not given. dlc_config_resolve does it first of all; a caller that needs
+ * the context before there is data calls it earlier. Repeating it changes nothing. vocab_size stays. */
+dlc_err dlc_config_apply_preset(struct dlc_config *config);
 
 /* Fills every auto from the model's size, the run's length, the data (vocab_size) and the machine, checks what several
  * keys say together, and appends one line to `said` for each thing that was chosen or adjusted. After it the struct is

@@ -1,0 +1,84 @@
+/* What the tests of this folder share: failing allocations one by one, and a disk that is full. Needs cmocka.h before. */
+#ifndef DLC_CKPT_CKPT_TEST_UTIL_H
+#define DLC_CKPT_CKPT_TEST_UTIL_H
+
+#include <signal.h>
+#include <stdbool.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#ifdef __linux__
+#include <sys/mount.h>
+#endif
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/mem.h"
+
+/* Runs fn again and again, each time failing a later allocation, until it gets through; gives the number of failures.
+ * Every failure must be reported as DLC_ENOMEM. */
+static inline int test_walk_allocations(dlc_err (*fn)(void *arg), void *arg)
+{
+    for (uint64_t n = 1;; n++) {
+        dlc_err err;
+
+        assert_true(n < 100000);
+        dlc_mem_fail_at(n);
+        err = fn(arg);
+        dlc_mem_fail_at(0);
+        if (err == DLC_OK)
+            return (int)n - 1;
+        if (err != DLC_ENOMEM)
+            fail_msg("allocation %llu failed: error %d, text: %s", (unsigned long long)n, err, dlc_err_text());
+    }
+}
+
+/* A small tmpfs when this process may mount one (as root), a limit on file sizes otherwise. 256 KiB fit. */
+struct test_full_disk {
+    char folder[DLC_PATH_MAX];
+    const char *reason; /* part of the error's text */
+    bool mounted;
+    struct rlimit before;
+};
+
+static inline void test_full_disk_begin(struct test_full_disk *d, const char *folder)
+{
+    snprintf(d->folder, sizeof d->folder, "%s", folder);
+    assert_int_equal(mkdir(folder, 0755), 0);
+    d->mounted = false;
+#ifdef __linux__
+    d->mounted = mount("tmpfs", folder, "tmpfs", 0, "size=256k") == 0;
+#endif
+    d->reason = d->mounted ? "No space left on device" : "File too large";
+    if (!d->mounted) {
+        struct rlimit small;
+
+        signal(SIGXFSZ, SIG_IGN);
+        assert_int_equal(getrlimit(RLIMIT_FSIZE, &d->before), 0);
+        small = d->before;
+        small.rlim_cur = 256 << 10;
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    }
+}
+
+static inline void test_full_disk_end(struct test_full_disk *d)
+{
+#ifdef __linux__
+    if (d->mounted)
+        assert_int_equal(umount(d->folder), 0);
+#endif
+    if (!d->mounted)
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &d->before), 0);
+}
+
+static inline int test_count_files(const char *folder)
+{
+    struct dlc_names names;
+    int n;
+
+    assert_int_equal(dlc_list_folder(&names, folder), DLC_OK);
+    n = (int)names.n;
+    dlc_names_free(&names);
+    return n;
+}
+
+#endif
