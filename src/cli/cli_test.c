@@ -5,11 +5,10 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include <stdio.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/file.h"
+#include "cli/run_diloco_test.h"
 
 static char folder[] = "/tmp/dlc-cli-XXXXXX";
 
@@ -25,29 +24,10 @@ static int remove_folder(void **state)
     return dlc_remove_tree(folder) == DLC_OK ? 0 : -1;
 }
 
-/* Runs `diloco ARGS` under the shell; *text gets what `redirect` leaves on its output. Exit status, 128 + n for signal
- * n. */
 static int diloco(struct dlc_buf *text, const char *args, const char *redirect)
 {
-    char command[2048], chunk[4096];
-    size_t n;
-    int status;
-    FILE *f;
-
-    snprintf(command, sizeof command, "cd %s && $DILOCO %s %s", folder, args, redirect);
-    dlc_buf_clear(text);
-    f = popen(command, "r");
-    assert_non_null(f);
-    while ((n = fread(chunk, 1, sizeof chunk, f)) > 0)
-        assert_int_equal(dlc_buf_append(text, chunk, n), DLC_OK);
-    status = pclose(f);
-    assert_int_equal(dlc_buf_append(text, "", 0), DLC_OK);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    return run_diloco(text, folder, "", args, redirect);
 }
-
-#define BOTH "2>&1"
-#define ERRORS "2>&1 >/dev/null"
-#define RESULTS "2>/dev/null"
 
 static void exit_statuses_and_texts(void **state)
 {
