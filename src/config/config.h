@@ -16,9 +16,9 @@
 #include "model/model.h"
 #include "optim/optim.h"
 #include "outer/outer_opt.h"
+#include "outer/policy.h"
 
 typedef enum { DLC_METHOD_DILOCO, DLC_METHOD_DP, DLC_METHOD_SINGLE } dlc_method;
-typedef enum { DLC_NONFINITE_STOP, DLC_NONFINITE_SKIP, DLC_NONFINITE_ROLLBACK } dlc_nonfinite;
 typedef enum { DLC_WEIGHTS_TOKENS, DLC_WEIGHTS_UNIFORM } dlc_weights;
 typedef enum { DLC_CODEC_F32, DLC_CODEC_BF16 } dlc_codec_kind;
 typedef enum { DLC_EXCHANGE_LOCAL, DLC_EXCHANGE_INPROC } dlc_exchange_kind;

@@ -30,6 +30,8 @@ struct dlc_hub_ops {
     /* Never waits for the island: an island that cannot take it is reported as lost by recv. m stays the caller's. */
     dlc_err (*send)(dlc_hub *hub, int island, const struct dlc_message *m);
 
+    int64_t (*now_ns)(dlc_hub *hub); /* monotonic; virtual under inproc */
+
     const void *(*slot)(dlc_hub *hub, int island); /* what the island wrote */
     float *(*theta)(dlc_hub *hub, int which);      /* [N], which = t & 1 */
     float *(*mean)(dlc_hub *hub);                  /* [N], data parallelism only */

@@ -140,6 +140,7 @@ static dlc_err hub_send(dlc_hub *hub, int island, const struct dlc_message *m)
     return post(x, &x->islands[island].down, m, &hub->traffic[island].bytes_down);
 }
 
+static int64_t hub_now_ns(dlc_hub *hub) { return ((dlc_inproc *)hub)->now_ns; }
 static const void *hub_slot(dlc_hub *hub, int island) { return ((dlc_inproc *)hub)->islands[island].slot; }
 static float *hub_theta(dlc_hub *hub, int which) { return ((dlc_inproc *)hub)->theta[which]; }
 static float *hub_mean(dlc_hub *hub) { return ((dlc_inproc *)hub)->mean; }
@@ -155,7 +156,7 @@ static void *endpoint_slot(dlc_endpoint *ep) { return ((struct endpoint *)ep)->s
 static const float *endpoint_theta(dlc_endpoint *ep, uint64_t t) { return ((struct endpoint *)ep)->x->theta[t & 1]; }
 static const float *endpoint_mean(dlc_endpoint *ep) { return ((struct endpoint *)ep)->x->mean; }
 
-static const struct dlc_hub_ops hub_ops = { hub_recv, hub_send, hub_slot, hub_theta, hub_mean };
+static const struct dlc_hub_ops hub_ops = { hub_recv, hub_send, hub_now_ns, hub_slot, hub_theta, hub_mean };
 static const struct dlc_endpoint_ops endpoint_ops = { endpoint_send, endpoint_slot, endpoint_theta, endpoint_mean };
 
 static dlc_err allocate(dlc_inproc *x)

@@ -82,7 +82,7 @@ dlc_err dlc_message_length(size_t *out, const void *header)
 
 static bool is_known(unsigned kind)
 {
-    return (kind >= DLC_MSG_HELLO && kind <= DLC_MSG_FAILED) || (kind >= DLC_MSG_ASSIGN && kind <= DLC_MSG_FINISH);
+    return (kind >= DLC_MSG_HELLO && kind <= DLC_MSG_RESUPPLY) || (kind >= DLC_MSG_ASSIGN && kind <= DLC_MSG_FINISH);
 }
 
 static dlc_err get_body(struct dlc_message *m, struct dlc_cursor *c)

@@ -20,6 +20,7 @@ typedef enum {
     DLC_MSG_NONFINITE = 5,    /* t, attempt, step, loss, text */
     DLC_MSG_PAUSED = 6,       /* t, attempt, step: stopped before this inner step, state is saved */
     DLC_MSG_FAILED = 7,       /* code, text: this island cannot go on */
+    DLC_MSG_RESUPPLY = 8,     /* t, attempt: theta(t-1) arrived with another digest than assigned */
 
     /* coordinator to island */
     DLC_MSG_ASSIGN = 20, /* t, attempt, first_step, n_steps, state_step, own_params, digest of theta(t-1), ranges */

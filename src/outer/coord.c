@@ -12,6 +12,7 @@
 
 #define OUTLIER_FACTOR 100.0 /* a contribution this many times the usual norm is not training any more */
 #define OUTLIER_MIN_SEEN 8
+#define RESUPPLY_MAX 3
 #define SILENCE_FLOOR_S 20.0
 #define SILENCE_FACTOR 10.0
 
@@ -280,6 +281,21 @@ static dlc_err on_progress(dlc_coord *c, int64_t now_ns, const struct dlc_event 
     return DLC_OK;
 }
 
+/* An assignment that came so late that theta(t-1) is gone is stale and needs nothing; otherwise the bits were damaged. */
+static dlc_err on_resupply(dlc_coord *c, const struct dlc_event *ev)
+{
+    struct dlc__island *isl = &c->islands[ev->island];
+
+    if (ev->incarnation != isl->incarnation || c->round != DLC_ROUND_TRAINING || ev->t != c->t + 1 ||
+        ev->attempt != c->attempt || isl->state != DLC_ISLAND_TRAINING)
+        return DLC_OK;
+    if (++isl->n_resupplied > RESUPPLY_MAX)
+        return dlc__coord_fail(c, DLC_EPEER, "island %d: the parameters of outer step %llu arrived damaged %d times",
+                               ev->island, (unsigned long long)c->t, isl->n_resupplied);
+    DLC_TRY(refuse(c, ev->island, "got theta(%llu) with another digest; it is sent again", (unsigned long long)c->t));
+    return dlc__coord_assign(c, ev->island);
+}
+
 static dlc_err on_lost(dlc_coord *c, const struct dlc_event *ev)
 {
     struct dlc__island *isl = &c->islands[ev->island];
@@ -398,6 +414,7 @@ dlc_err dlc_coord_event(dlc_coord *c, int64_t now_ns, const struct dlc_event *ev
     case DLC_EVENT_HELLO: return on_hello(c, now_ns, ev);
     case DLC_EVENT_CONTRIBUTION: DLC_TRY(on_contribution(c, now_ns, ev)); break;
     case DLC_EVENT_PROGRESS: return on_progress(c, now_ns, ev);
+    case DLC_EVENT_RESUPPLY: return on_resupply(c, ev);
     case DLC_EVENT_NONFINITE: return on_nonfinite(c, ev);
     case DLC_EVENT_LOST: DLC_TRY(on_lost(c, ev)); break;
     case DLC_EVENT_COMMITTED: return on_committed(c, now_ns, ev);

@@ -87,6 +87,7 @@ typedef enum {
     DLC_EVENT_CONTRIBUTION, /* island, incarnation, t, attempt, payload, digest */
     DLC_EVENT_PROGRESS,     /* island, incarnation: it is alive and moved on */
     DLC_EVENT_NONFINITE,    /* island, incarnation, t, attempt, step, text */
+    DLC_EVENT_RESUPPLY,     /* island, incarnation, t, attempt: theta(t-1) did not arrive as it was sent */
     DLC_EVENT_LOST,         /* island, incarnation: its connection closed or it died */
     DLC_EVENT_COMMITTED,    /* t: record t is durable */
     DLC_EVENT_TICK          /* nothing but time */
@@ -101,7 +102,7 @@ struct dlc_event {
     int64_t step;
     const void *payload; /* stays the caller's; must stay valid and unchanged until the round is closed */
     size_t payload_bytes;
-    struct dlc_sha256 digest; /* of the payload, already checked against the bytes by the exchange */
+    struct dlc_sha256 digest; /* of the payload; an exchange over a wire has compared it with the bytes */
     const char *text;
 };
 

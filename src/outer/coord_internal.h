@@ -34,6 +34,7 @@ struct dlc__island {
     /* the open round */
     struct dlc_ranges lease;
     bool refused;
+    int n_resupplied;
     const void *payload;
     struct dlc_sha256 digest;
 };

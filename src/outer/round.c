@@ -29,6 +29,7 @@ dlc_err dlc__coord_lease(struct dlc_coord *c, int island)
     uint64_t t = c->t + 1, count = (uint64_t)dlc__coord_round_steps(&c->cfg, t) * (uint64_t)c->cfg.batch;
 
     c->islands[island].lease.n = 0;
+    c->islands[island].n_resupplied = 0;
     return dlc_ledger_lease(c->ledger, &c->islands[island].lease, island, pool_of(&c->cfg, island, t), count);
 }
 
