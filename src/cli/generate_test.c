@@ -1,4 +1,4 @@
-/* diloco generate and diloco eval on a model folder made here: random parameters, a real tokenizer. */
+/* diloco generate on a model folder made here: random parameters, a real tokenizer. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,47 +7,12 @@
 
 #include <unistd.h>
 
-#include "base/file.h"
 #include "base/json.h"
-#include "base/mem.h"
-#include "ckpt/model_folder.h"
+#include "cli/model_folder_test.h"
 #include "cli/run_diloco_test.h"
 #include "data/tokenizer.h"
 
 static char folder[] = "/tmp/dlc-generate-XXXXXX";
-
-/* `name` under the test's folder; tokenizer_path NULL: no tokenizer. */
-static dlc_err make_model(const char *name, const char *tokenizer_path, int vocab_size)
-{
-    struct dlc_model_config c = { .vocab_size = vocab_size,
-                                  .n_layers = 1,
-                                  .d_model = 16,
-                                  .n_heads = 2,
-                                  .n_kv_heads = 1,
-                                  .head_dim = 8,
-                                  .d_ffn = 24,
-                                  .context = 8,
-                                  .rope_theta = 1e4,
-                                  .norm_eps = 1e-5,
-                                  .tie_embeddings = true,
-                                  .init_std = 0.5 };
-    struct dlc_buf json = { 0 };
-    char path[DLC_PATH_MAX];
-    float *params = dlc_calloc(dlc_model_n_params(&c), sizeof *params);
-    dlc_err err = params ? DLC_OK : DLC_ENOMEM;
-
-    DLC_TRY_TO(done, err);
-    dlc_model_init_params(params, &c, 5);
-    if (tokenizer_path)
-        DLC_TRY_TO(done, dlc_file_read(&json, tokenizer_path, 10 << 20));
-    DLC_TRY_TO(done, dlc_path_join(path, folder, name));
-    DLC_TRY_TO(done, dlc_mkdir_p(path));
-    err = dlc_model_folder_write(path, &c, params, DLC_F32, json.data, json.len, 0);
-done:
-    dlc_free(params);
-    dlc_buf_fini(&json);
-    return err;
-}
 
 #define TOKENIZER "tests/fixtures/tokenizer/gpt2.json"
 
@@ -61,8 +26,8 @@ static int set_up(void **state)
         return -1;
     n = dlc_tokenizer_vocab_size(t);
     dlc_tokenizer_destroy(t);
-    if (make_model("m", TOKENIZER, n + 5) == DLC_OK && make_model("bare", NULL, n) == DLC_OK &&
-        make_model("small", TOKENIZER, n - 1) == DLC_OK)
+    if (make_model(folder, "m", TOKENIZER, n + 5) == DLC_OK && make_model(folder, "bare", NULL, n) == DLC_OK &&
+        make_model(folder, "small", TOKENIZER, n - 1) == DLC_OK)
         return 0;
     print_error("%s\n", dlc_err_text());
     return -1;
@@ -109,8 +74,7 @@ static void any_prompt_gives_valid_json(void **state)
     } rows[] = {
         { "", "--tokens 60", "", "no prompt: from the beginning of a text" },
         { "", "--prompt 'a \"quoted\" \\ word' --tokens 3", "a \"quoted\" \\ word", "characters that JSON escapes" },
-        { "printf '\\303\\251\\377z' |", "--prompt - --tokens 3", "\xc3\xa9\xef\xbf\xbd",
-          "not UTF-8" },
+        { "printf '\\303\\251\\377z' |", "--prompt - --tokens 3", "\xc3\xa9\xef\xbf\xbd", "not UTF-8" },
         { "seq 200 |", "--prompt - --tokens 5", "1\n2\n", "a prompt far longer than the context" },
     };
     struct dlc_buf text = { 0 };
