@@ -21,7 +21,7 @@ missing_of() {
 # install_missing PACKAGE... : installs what is not there, or prints the line to type and stops.
 install_missing() {
     if ! command -v dpkg-query >/dev/null 2>&1; then
-        command -v meson >/dev/null 2>&1 || { say "meson is missing; install the libraries that README.md names"; exit 1; }
+        command -v meson >/dev/null 2>&1 || { say "meson is missing; install what README.md names"; exit 1; }
         return 0
     fi
     missing=$(missing_of "$@")
@@ -37,7 +37,7 @@ install_missing() {
     fi
     say "installing:$missing"
     # Old lists may still do; the installation below has the last word.
-    $as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq >&2 || say "apt-get update failed; trying all the same"
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq >&2 || say "apt-get update failed; going on"
     $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >&2
 }
 
@@ -125,8 +125,9 @@ task_fuzz() {
     for target in "$@"; do
         say "fuzzing $target for ${FUZZ_SECONDS:-20} s"
         mkdir -p "build-fuzz/work/$target"
-        UBSAN_OPTIONS=halt_on_error=1 "build-fuzz/fuzz/fuzz_$target" -max_total_time="${FUZZ_SECONDS:-20}" -verbosity=0 -max_len=8192 \
-            -timeout=20 -artifact_prefix="build-fuzz/findings/$target-" "build-fuzz/work/$target" "fuzz/corpus/$target"
+        UBSAN_OPTIONS=halt_on_error=1 "build-fuzz/fuzz/fuzz_$target" -max_total_time="${FUZZ_SECONDS:-20}" \
+            -verbosity=0 -max_len=8192 -timeout=20 -artifact_prefix="build-fuzz/findings/$target-" \
+            "build-fuzz/work/$target" "fuzz/corpus/$target"
     done
 }
 

@@ -1,5 +1,5 @@
-/* Runs a fuzz target over files, without a fuzzer: every path of the command line, folders one level deep. An ordinary test
- * of the ordinary build, so that what the fuzzer once found stays found. */
+/* Runs a fuzz target over files, without a fuzzer: every path of the command line, folders one level deep. An ordinary
+ * test of the ordinary build, so that what the fuzzer once found stays found. */
 #include <stdint.h>
 #include <stdio.h>
 

@@ -30,7 +30,7 @@ struct dlc_config {
     struct {
         char preset[32];                /* nano; sets the shape keys that are not given themselves */
         struct dlc_model_config shape;  /* model.layers, d_model, heads, kv_heads, head_dim, d_ffn, context, rope_theta,
-                                           norm_eps, tie_embeddings, qk_norm, init_std; vocab_size comes from the data */
+                                           norm_eps, tie_embeddings, qk_norm, init_std; vocab_size is the data's */
     } model;
     struct {
         char path[DLC_PATH_MAX]; /* data.path (--data): a prepared folder */
@@ -87,8 +87,8 @@ struct dlc_config {
 void dlc_config_default(struct dlc_config *config);
 
 /* One key = text; the key by its full name ("optim.lr"), its short flag ("data") or a bare name that only one section
- * has ("momentum"). Numbers are plain decimals; whole numbers may be written 1e6 or 1_000_000. DLC_EUSAGE for an unknown
- * key (names the nearest), a wrong type, a value out of range (names the range); the configuration is unchanged then.
+ * has ("momentum"). Numbers are plain decimals; whole numbers may be written 1e6 or 1_000_000. DLC_EUSAGE for an
+ * unknown key (names the nearest), a wrong type, a value out of range (names the range); the configuration is unchanged then.
  * `where` is put in front of the message ("run.ini line 12", "--optim.lr"). Records that the key was given. */
 dlc_err dlc_config_set(struct dlc_config *config, const char *key, const char *value, const char *where);
 bool dlc_config_is_given(const struct dlc_config *config, const char *key);
@@ -99,8 +99,8 @@ dlc_err dlc_config_parse_ini(struct dlc_config *config, const char *text, size_t
 /* The whole configuration as run.ini text, every key with its value: reading it back gives the same struct. */
 dlc_err dlc_config_write_ini(struct dlc_buf *out, const struct dlc_config *config);
 
-/* The preset's shape into every model key that is not given. dlc_config_resolve does it first of all; a caller that needs
- * the context before there is data calls it earlier. Repeating it changes nothing. vocab_size stays. */
+/* The preset's shape into every model key that is not given. dlc_config_resolve does it first of all; a caller that
+ * needs the context before there is data calls it earlier. Repeating it changes nothing. vocab_size stays. */
 dlc_err dlc_config_apply_preset(struct dlc_config *config);
 
 /* Fills every auto from the model's size, the run's length, the data (vocab_size) and the machine, checks what several

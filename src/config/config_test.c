@@ -81,7 +81,8 @@ static void defaults_are_what_the_table_says(void **state)
         if (!keys[i].fallback)
             continue;
         assert_int_equal(dlc_key_format(&text, &config, &keys[i]), DLC_OK);
-        if (strcmp(text.data ? text.data : "", keys[i].fallback) != 0 && strtod(text.data, NULL) != strtod(keys[i].fallback, NULL))
+        if (strcmp(text.data ? text.data : "", keys[i].fallback) != 0 &&
+            strtod(text.data, NULL) != strtod(keys[i].fallback, NULL))
             fail_msg("%s: default '%s' became '%s'", keys[i].name, keys[i].fallback, text.data);
         dlc_buf_fini(&text);
     }
@@ -178,14 +179,22 @@ static void keys_have_names_flags_and_bare_names(void **state)
         const char *typed, *key; /* key NULL: unknown */
         const char *nearest;
     } rows[] = {
-        { "optim.lr", "optim.lr", NULL },         { "lr", "optim.lr", NULL },
-        { "momentum", "outer.momentum", NULL },   { "data", "data.path", NULL },
-        { "out", "train.out", NULL },             { "weight-decay", "optim.weight_decay", NULL },
-        { "batch", "train.batch", NULL },         { "eps", NULL, NULL }, /* optim.eps and outer.eps */
-        { "beta2", NULL, NULL },                  { "optim.learning_rate", NULL, NULL },
-        { "optim.weigth_decay", NULL, "optim.weight_decay" }, { "island", NULL, "islands" },
-        { "outer.step", NULL, "outer.steps" },    { "momentun", NULL, "outer.momentum" },
-        { "", NULL, NULL },                       { "zzzzzz", NULL, NULL },
+        { "optim.lr", "optim.lr", NULL },
+        { "lr", "optim.lr", NULL },
+        { "momentum", "outer.momentum", NULL },
+        { "data", "data.path", NULL },
+        { "out", "train.out", NULL },
+        { "weight-decay", "optim.weight_decay", NULL },
+        { "batch", "train.batch", NULL },
+        { "eps", NULL, NULL }, /* optim.eps and outer.eps */
+        { "beta2", NULL, NULL },
+        { "optim.learning_rate", NULL, NULL },
+        { "optim.weigth_decay", NULL, "optim.weight_decay" },
+        { "island", NULL, "islands" },
+        { "outer.step", NULL, "outer.steps" },
+        { "momentun", NULL, "outer.momentum" },
+        { "", NULL, NULL },
+        { "zzzzzz", NULL, NULL },
     };
 
     (void)state;
@@ -220,7 +229,8 @@ static void ini_errors_name_the_line(void **state)
         { "\xef\xbb\xbf[optim]\nlr = 1e-3\n", NULL, "a byte order mark" },
         { "[optim]\nlr = 1e-3", NULL, "no final newline" },
         { "[optim]\nlr : 1e-3", NULL, "colon" },
-        { "[optim]\n\nlrr = 1\n", "run.ini line 3: there is no key 'optim.lrr'; did you mean optim.lr?", "unknown key" },
+        { "[optim]\n\nlrr = 1\n", "run.ini line 3: there is no key 'optim.lrr'; did you mean optim.lr?",
+          "unknown key" },
         { "[optim]\nlr = 1\n[nope]\nx = 1\n", "run.ini line 4: there is no key 'nope.x'", "unknown section" },
         { "[train]\nsteps = many\n", "run.ini line 2: train.steps is 'many'", "wrong type" },
         { "[train]\nislands = 0\n", "run.ini line 2: train.islands is '0', must lie in 1..1024", "out of range" },
@@ -306,8 +316,8 @@ static void rules_hold(void **state)
         double momentum = dlc_rule_outer_momentum(rounds, h);
 
         if (h != rows[i].h || rounds != rows[i].rounds || momentum != rows[i].momentum)
-            fail_msg("%" PRId64 " steps (%s): H %" PRId64 ", %" PRId64 " rounds, momentum %g", rows[i].steps, rows[i].why, h,
-                     rounds, momentum);
+            fail_msg("%" PRId64 " steps (%s): H %" PRId64 ", %" PRId64 " rounds, momentum %g", rows[i].steps,
+                     rows[i].why, h, rounds, momentum);
     }
     assert_true(dlc_rule_momentum_is_harmful(0.9, 100, 10)); /* 123 perplexity */
     assert_true(dlc_rule_momentum_is_harmful(0.9, 20, 50));  /* 71 instead of 61 */
@@ -319,9 +329,9 @@ static void rules_hold(void **state)
 static void inner_rules_hold(void **state)
 {
     (void)state;
-    assert_true(dlc_rule_inner_lr(530000) == 2e-3);     /* measured */
-    assert_true(dlc_rule_inner_lr(150000000) == 4e-4);  /* the paper's */
-    assert_true(dlc_rule_inner_lr(1) == 4e-3);          /* clipped */
+    assert_true(dlc_rule_inner_lr(530000) == 2e-3);    /* measured */
+    assert_true(dlc_rule_inner_lr(150000000) == 4e-4); /* the paper's */
+    assert_true(dlc_rule_inner_lr(1) == 4e-3);         /* clipped */
     assert_true(dlc_rule_inner_lr(7000000000u) == 3e-4);
     assert_int_equal(dlc_rule_warmup(88000), 1000);
     assert_int_equal(dlc_rule_warmup(1000), 100);
@@ -357,12 +367,20 @@ static void resolve_checks_keys_together(void **state)
         { { { "steps", "1000" } }, DLC_OK, "outer.steps = 50: a run of 1000 steps", "short run" },
         { { { "steps", "1000" } }, DLC_OK, "outer.momentum = 0.6: 20 exchanges", "short run" },
         { { { "steps", "64000" } }, DLC_OK, "optim.warmup = 1000", "the paper's run" },
-        { { { "steps", "1000" }, { "outer.steps", "10" }, { "outer.momentum", "0.9" } }, DLC_OK,
-          "warning: outer.momentum = 0.9 is known to spoil", "the measured disaster" },
+        { { { "steps", "1000" }, { "outer.steps", "10" }, { "outer.momentum", "0.9" } },
+          DLC_OK,
+          "warning: outer.momentum = 0.9 is known to spoil",
+          "the measured disaster" },
         { { { "steps", "100" }, { "outer.steps", "500" } }, DLC_OK, "one exchange, at the end", "H beyond the run" },
-        { { { "method", "dp" }, { "outer.lr", "0.5" } }, DLC_OK, "warning: outer.lr has no effect with train.method = dp", "dp" },
+        { { { "method", "dp" }, { "outer.lr", "0.5" } },
+          DLC_OK,
+          "warning: outer.lr has no effect with train.method = dp",
+          "dp" },
         { { { "method", "single" }, { "islands", "4" } }, DLC_EUSAGE, "train.islands = 4", "single has one" },
-        { { { "batch", "16" }, { "train.micro_batch", "5" } }, DLC_EUSAGE, "does not divide train.batch = 16; 16 does", "parts" },
+        { { { "batch", "16" }, { "train.micro_batch", "5" } },
+          DLC_EUSAGE,
+          "does not divide train.batch = 16; 16 does",
+          "parts" },
         { { { "steps", "10" }, { "optim.warmup", "11" } }, DLC_EUSAGE, "longer than the run", "warm-up" },
         { { { "model.heads", "4" }, { "model.kv_heads", "3" } }, DLC_EUSAGE, "3", "groups of heads" },
         { { { "model.head_dim", "7" } }, DLC_EUSAGE, "7", "odd heads cannot be rotated" },

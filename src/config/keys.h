@@ -10,19 +10,27 @@
 #include "base/err.h"
 #include "config/config.h"
 
-typedef enum { DLC_KEY_INT, DLC_KEY_INT64, DLC_KEY_UINT64, DLC_KEY_REAL, DLC_KEY_BOOL, DLC_KEY_ENUM, DLC_KEY_TEXT } dlc_key_type;
+typedef enum {
+    DLC_KEY_INT,
+    DLC_KEY_INT64,
+    DLC_KEY_UINT64,
+    DLC_KEY_REAL,
+    DLC_KEY_BOOL,
+    DLC_KEY_ENUM,
+    DLC_KEY_TEXT
+} dlc_key_type;
 
 struct dlc_key {
     const char *name; /* "optim.lr" */
     const char *flag; /* a shorter flag, without dashes: "data"; NULL: none beside the bare name */
     dlc_key_type type;
-    size_t offset, size_bytes;   /* in struct dlc_config */
-    double min, max;             /* of numbers, inclusive */
-    bool may_be_auto;            /* numbers: the text "auto" stands for DLC_AUTO */
-    const char *const *choices;  /* enums in the order of the enum, texts: what is allowed; NULL-terminated */
+    size_t offset, size_bytes;        /* in struct dlc_config */
+    double min, max;                  /* of numbers, inclusive */
+    bool may_be_auto;                 /* numbers: the text "auto" stands for DLC_AUTO */
+    const char *const *choices;       /* enums in the order of the enum, texts: what is allowed; NULL-terminated */
     const char *const *(*list)(void); /* choices that another folder knows */
-    const char *fallback;        /* the default, as text; NULL: the preset's */
-    const char *help;            /* one line */
+    const char *fallback;             /* the default, as text; NULL: the preset's */
+    const char *help;                 /* one line */
 };
 
 const struct dlc_key *dlc_config_keys(size_t *n);

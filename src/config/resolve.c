@@ -17,8 +17,9 @@ static dlc_err resolve_context(struct dlc_config *config, const struct dlc_datas
     if (fits == context || fits == 0)
         return DLC_OK;
     config->model.shape.context = fits;
-    return dlc_buf_printf(said, "model.context = %d: the preset's %d is more than the %" PRIu64 " training tokens fill\n", fits,
-                          context, data->n_train_tokens);
+    return dlc_buf_printf(said,
+                          "model.context = %d: the preset's %d is more than the %" PRIu64 " training tokens fill\n",
+                          fits, context, data->n_train_tokens);
 }
 
 static dlc_err resolve_model(struct dlc_config *config, const struct dlc_dataset_info *data, struct dlc_buf *said)
@@ -33,8 +34,10 @@ static dlc_err resolve_islands(struct dlc_config *config)
 {
     if (config->train.method != DLC_METHOD_SINGLE || config->train.islands == 1)
         return DLC_OK;
-    return dlc_fail(DLC_EUSAGE, "train.method = single is one worker, but train.islands = %d; leave it out, or take method "
-                    "diloco or dp", config->train.islands);
+    return dlc_fail(DLC_EUSAGE,
+                    "train.method = single is one worker, but train.islands = %d; leave it out, or take method "
+                    "diloco or dp",
+                    config->train.islands);
 }
 
 static dlc_err resolve_batch(struct dlc_config *config, struct dlc_buf *said)
@@ -44,8 +47,8 @@ static dlc_err resolve_batch(struct dlc_config *config, struct dlc_buf *said)
     if (micro == DLC_AUTO) {
         micro = config->train.micro_batch = dlc_rule_micro_batch(batch, config->model.shape.context);
         if (micro != batch)
-            return dlc_buf_printf(said, "train.micro_batch = %d: gradients of %d parts are summed for a batch of %d\n", micro,
-                                  batch / micro, batch);
+            return dlc_buf_printf(said, "train.micro_batch = %d: gradients of %d parts are summed for a batch of %d\n",
+                                  micro, batch / micro, batch);
         return DLC_OK;
     }
     if (batch % micro == 0)
@@ -61,11 +64,13 @@ static dlc_err resolve_inner(struct dlc_config *config, struct dlc_buf *said)
 
     if (config->optim.lr == DLC_AUTO) {
         config->optim.lr = dlc_rule_inner_lr(n_params);
-        DLC_TRY(dlc_buf_printf(said, "optim.lr = %g: for %.3g M parameters\n", config->optim.lr, (double)n_params / 1e6));
+        DLC_TRY(
+            dlc_buf_printf(said, "optim.lr = %g: for %.3g M parameters\n", config->optim.lr, (double)n_params / 1e6));
     }
     if (config->optim.warmup == DLC_AUTO) {
         config->optim.warmup = dlc_rule_warmup(steps);
-        DLC_TRY(dlc_buf_printf(said, "optim.warmup = %" PRId64 ": for %" PRId64 " steps\n", config->optim.warmup, steps));
+        DLC_TRY(
+            dlc_buf_printf(said, "optim.warmup = %" PRId64 ": for %" PRId64 " steps\n", config->optim.warmup, steps));
     }
     if (config->optim.warmup > steps)
         return dlc_fail(DLC_EUSAGE, "optim.warmup = %" PRId64 " is longer than the run (train.steps = %" PRId64 ")",
@@ -82,12 +87,16 @@ static dlc_err resolve_rounds(struct dlc_config *config, struct dlc_buf *said)
 
         *h = dlc_rule_outer_steps(steps);
         if (*h != usual)
-            return dlc_buf_printf(said, "outer.steps = %" PRId64 ": a run of %" PRId64 " steps would have only %" PRId64
-                                  " exchange%s with DiLoCo's %" PRId64 "\n", *h, steps, dlc_rule_rounds(steps, usual),
+            return dlc_buf_printf(said,
+                                  "outer.steps = %" PRId64 ": a run of %" PRId64 " steps would have only %" PRId64
+                                  " exchange%s with DiLoCo's %" PRId64 "\n",
+                                  *h, steps, dlc_rule_rounds(steps, usual),
                                   dlc_rule_rounds(steps, usual) == 1 ? "" : "s", usual);
     } else if (*h > steps && config->train.method == DLC_METHOD_DILOCO) {
-        return dlc_buf_printf(said, "warning: outer.steps = %" PRId64 " is longer than the run (%" PRId64
-                              " steps): one exchange, at the end\n", *h, steps);
+        return dlc_buf_printf(said,
+                              "warning: outer.steps = %" PRId64 " is longer than the run (%" PRId64
+                              " steps): one exchange, at the end\n",
+                              *h, steps);
     }
     return DLC_OK;
 }
@@ -121,13 +130,17 @@ static dlc_err resolve_momentum(struct dlc_config *config, struct dlc_buf *said)
     if (!given) {
         *momentum = rule;
         if (config->train.method == DLC_METHOD_DILOCO && rule != 0.9)
-            return dlc_buf_printf(said, "outer.momentum = %g: %" PRId64 " exchange%s of %" PRId64
-                                  " steps; DiLoCo's 0.9 is for 100 and more of 250 and more\n", rule, rounds, plural, h);
+            return dlc_buf_printf(said,
+                                  "outer.momentum = %g: %" PRId64 " exchange%s of %" PRId64
+                                  " steps; DiLoCo's 0.9 is for 100 and more of 250 and more\n",
+                                  rule, rounds, plural, h);
         return DLC_OK;
     }
     if (config->train.method == DLC_METHOD_DILOCO && dlc_rule_momentum_is_harmful(*momentum, rounds, h))
-        return dlc_buf_printf(said, "warning: outer.momentum = %g is known to spoil models with %" PRId64 " exchange%s of %"
-                              PRId64 " steps; %g is the rule\n", *momentum, rounds, plural, h, rule);
+        return dlc_buf_printf(said,
+                              "warning: outer.momentum = %g is known to spoil models with %" PRId64
+                              " exchange%s of %" PRId64 " steps; %g is the rule\n",
+                              *momentum, rounds, plural, h, rule);
     return DLC_OK;
 }
 

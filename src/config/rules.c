@@ -18,8 +18,8 @@ static int64_t larger(int64_t a, int64_t b)
 }
 
 /* A power law through two measured points: 2e-3 for 0.53 M parameters (of 2e-3 and 4e-3 the better one under DiLoCo:
- * 60.7 and 62.0 perplexity, four islands, H 50) and 4e-4 for 150 M (Douillard et al., arXiv 2311.08105, table 5). Clipped
- * to the range in which such rates were tried. */
+ * 60.7 and 62.0 perplexity, four islands, H 50) and 4e-4 for 150 M (Douillard et al., arXiv 2311.08105, table 5).
+ * Clipped to the range in which such rates were tried. */
 double dlc_rule_inner_lr(size_t n_params)
 {
     const double n0 = 0.53e6, lr0 = 2e-3, n1 = 150e6, lr1 = 4e-4;
@@ -27,7 +27,8 @@ double dlc_rule_inner_lr(size_t n_params)
     double lr = clamp(lr0 * pow((double)n_params / n0, power), 3e-4, 4e-3);
     double unit = pow(10, floor(log10(lr)) - 1);
 
-    return round(lr / unit) / round(1 / unit); /* a quotient of whole numbers: exactly the double that "0.0021" reads as */
+    return round(lr / unit) /
+           round(1 / unit); /* a quotient of whole numbers: exactly the double that "0.0021" reads as */
 }
 
 int64_t dlc_rule_warmup(int64_t steps)
@@ -35,8 +36,8 @@ int64_t dlc_rule_warmup(int64_t steps)
     return smaller(larger(10, smaller(steps / 10, 1000)), larger(1, steps / 2));
 }
 
-/* DiLoCo's 500 belongs to 128 rounds. With a handful of exchanges the outer optimizer never gets going: at 1,000 steps 20
- * rounds of 50 are what the small-scale measurements below were made with. */
+/* DiLoCo's 500 belongs to 128 rounds. With a handful of exchanges the outer optimizer never gets going: at 1,000 steps
+ * 20 rounds of 50 are what the small-scale measurements below were made with. */
 int64_t dlc_rule_outer_steps(int64_t steps)
 {
     int64_t h = steps / 20;
@@ -47,8 +48,9 @@ int64_t dlc_rule_outer_steps(int64_t steps)
     return smaller(larger(h, 10), steps);
 }
 
-/* Outer momentum 0.9 acts like an outer rate ten times larger once it has settled, which takes tens of rounds, and is far
- * too strong when H is small. Validation perplexity of a 0.53 M model, four islands, 1,000 inner steps, outer rate 0.7:
+/* Outer momentum 0.9 acts like an outer rate ten times larger once it has settled, which takes tens of rounds, and is
+ * far too strong when H is small. Validation perplexity of a 0.53 M model, four islands, 1,000 inner steps, outer rate
+ * 0.7:
  *
  *     H = 50 (20 rounds)     0.9: 71.2    0.6: 60.7    (one island alone: 74.8)
  *     H = 10 (100 rounds)    0.9: 123     0.3: 61.1

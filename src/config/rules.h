@@ -1,5 +1,5 @@
-/* Rules for the keys that are "auto". Each is a function of plain numbers with its evidence beside it (rules.c), so that
- * a test can hold them as a table and docs can quote them. */
+/* Rules for the keys that are "auto". Each is a function of plain numbers with its evidence beside it (rules.c), so
+ * that a test can hold them as a table and docs can quote them. */
 #ifndef DLC_CONFIG_RULES_H
 #define DLC_CONFIG_RULES_H
 

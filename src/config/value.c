@@ -22,7 +22,7 @@ static dlc_err describe_range(struct dlc_buf *out, const struct dlc_key *key)
     if (key->type == DLC_KEY_REAL)
         return dlc_buf_printf(out, "%g..%g", key->min, key->max);
     DLC_TRY(dlc_buf_printf(out, "%.0f..", key->min));
-    return dlc_buf_printf(out, key->max > 1e6 ? "%g" : "%.0f", key->max);
+    return dlc_buf_printf(out, key->max >= 1e8 ? "%g" : "%.0f", key->max);
 }
 
 dlc_err dlc_key_describe(struct dlc_buf *out, const struct dlc_key *key)
@@ -54,14 +54,15 @@ done:
     return err;
 }
 
-/* Copies a number without the underscores between digits; false when it cannot be a plain decimal number (signs, digits,
- * point and exponent only: no hexadecimal, nan or inf). */
+/* Copies a number without the underscores between digits; false when it cannot be a plain decimal number (signs,
+ * digits, point and exponent only: no hexadecimal, nan or inf). */
 static bool plain_number(char out[NUMBER_MAX], const char *text)
 {
     size_t n = 0;
 
     for (size_t i = 0; text[i]; i++) {
-        bool digits_around = i > 0 && text[i - 1] >= '0' && text[i - 1] <= '9' && text[i + 1] >= '0' && text[i + 1] <= '9';
+        bool digits_around =
+            i > 0 && text[i - 1] >= '0' && text[i - 1] <= '9' && text[i + 1] >= '0' && text[i + 1] <= '9';
 
         if (text[i] == '_' && digits_around)
             continue;
@@ -285,9 +286,7 @@ dlc_err dlc_key_format(struct dlc_buf *out, const void *config, const struct dlc
             return dlc_buf_printf(out, "auto");
         return format_real(out, *(const double *)field);
     case DLC_KEY_BOOL: return dlc_buf_printf(out, "%s", *(const bool *)field ? "true" : "false");
-    case DLC_KEY_ENUM:
-        memcpy(&choice, field, sizeof choice);
-        return dlc_buf_printf(out, "%s", key->choices[choice]);
+    case DLC_KEY_ENUM: memcpy(&choice, field, sizeof choice); return dlc_buf_printf(out, "%s", key->choices[choice]);
     case DLC_KEY_TEXT: break;
     }
     return dlc_buf_printf(out, "%s", (const char *)field);
