@@ -328,5 +328,5 @@ int main(void)
         cmocka_unit_test(every_matmul_library_is_right),
     };
 
-    return cmocka_run_group_tests_name("backend", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("conformance", tests, NULL, NULL);
 }

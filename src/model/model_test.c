@@ -16,7 +16,8 @@
 
 #define MAX_TOKENS 64
 
-/* A model with lively parameters (so that no nonlinearity is near its linear range) and random tokens. */
+/* A model with lively parameters (so that no nonlinearity is near its linear range) and random tokens. At 0.3 instead of
+ * 0.2 some gradients already move by 6e-6 of themselves when each parameter moves by half a unit in its last place. */
 struct fixture {
     struct dlc_model_config config;
     dlc_backend *be;
@@ -31,7 +32,7 @@ static void randomise(struct fixture *f)
     float *p = dlc_model_params(f->m);
 
     for (size_t i = 0; i < f->N; i++)
-        p[i] = (float)(0.3 * dlc_rng_normal(1, 2, i));
+        p[i] = (float)(0.2 * dlc_rng_normal(1, 2, i));
     for (struct dlc__walk w = { .config = &f->config }; dlc__walk_next(&w);)
         for (size_t i = 0; w.n_dims == 1 && i < w.n_values; i++)
             p[w.offset + i] += 1;
@@ -74,8 +75,8 @@ static const struct {
 } shapes[] = {
     { { .vocab_size = 7, .n_layers = 1, .d_model = 4, .n_heads = 1, .n_kv_heads = 1, .head_dim = 2, .d_ffn = 3 }, 1, 1,
       "one position" },
-    { { .vocab_size = 17, .n_layers = 2, .d_model = 12, .n_heads = 3, .n_kv_heads = 3, .head_dim = 4, .d_ffn = 10 }, 2,
-      5, "untied" },
+    { { .vocab_size = 17, .n_layers = 2, .d_model = 12, .n_heads = 3, .n_kv_heads = 3, .head_dim = 4, .d_ffn = 70 }, 2,
+      5, "untied; the MLP needs the most scratch" },
     { { .vocab_size = 17, .n_layers = 2, .d_model = 12, .n_heads = 3, .n_kv_heads = 3, .head_dim = 4, .d_ffn = 10,
         .tie_embeddings = true }, 2, 5, "tied: two paths into one matrix" },
     { { .vocab_size = 16, .n_layers = 1, .d_model = 16, .n_heads = 4, .n_kv_heads = 2, .head_dim = 4, .d_ffn = 16,
@@ -453,6 +454,43 @@ static void decoder_follows_bf16(void **state)
     close_model(&f);
 }
 
+static void within(const struct dlc__block *b, const void *p, size_t size_bytes, const char *what, const char *why)
+{
+    const char *at = p;
+
+    if (at < b->base || at + size_bytes > b->base + b->size_bytes)
+        fail_msg("%s: %s is not inside its block", why, what);
+}
+
+/* The last arrays of every block; whichever half of the backward pass needs more decides the size of the scratch. */
+static void arrays_stand_inside_their_blocks(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2 * N_SHAPES; i++) {
+        const char *why = shapes[i / 2].why;
+        struct dlc_model_options options = { .training = true, .precision = (dlc_precision)(i % 2) };
+        struct fixture f;
+        struct dlc__dims d;
+        size_t R;
+
+        open_model(&f, &shapes[i / 2].c, shapes[i / 2].B, shapes[i / 2].T, options, "auto", 1);
+        d = dlc__dims(&f.config);
+        R = (size_t)f.B * (size_t)f.T;
+        within(&f.m->blocks[DLC__BLOCK_PARAMS], f.m->params, f.N * 4, "params", why);
+        within(&f.m->blocks[DLC__BLOCK_GRADS], f.m->grads, f.N * 4, "grads", why);
+        within(&f.m->blocks[DLC__BLOCK_ACTIVATIONS], f.m->s.x_last, R * d.C * 4, "x_last", why);
+        within(&f.m->blocks[DLC__BLOCK_SCRATCH], f.m->s.dact, R * d.F * 4, "dact", why);
+        within(&f.m->blocks[DLC__BLOCK_SCRATCH], f.m->s.dv, R * d.KD * 4, "dv", why);
+        within(&f.m->blocks[DLC__BLOCK_SCRATCH], f.m->s.dk_pre, R * d.KD * 4, "dk_pre", why);
+        if (i % 2) {
+            within(&f.m->blocks[DLC__BLOCK_PARAMS], f.m->params16, f.N * 2, "params16", why);
+            within(&f.m->blocks[DLC__BLOCK_SCRATCH], f.m->s.dup16, R * d.F * 2, "dup16", why);
+            within(&f.m->blocks[DLC__BLOCK_SCRATCH], f.m->s.dv16, R * d.KD * 2, "dv16", why);
+        }
+        close_model(&f);
+    }
+}
+
 static void failed_allocations_leave_nothing(void **state)
 {
     struct fixture f;
@@ -501,6 +539,7 @@ int main(void)
         cmocka_unit_test(params_changed_renews_the_copies),
         cmocka_unit_test(logits_and_decoder_match_the_reference),
         cmocka_unit_test(decoder_follows_bf16),
+        cmocka_unit_test(arrays_stand_inside_their_blocks),
         cmocka_unit_test(failed_allocations_leave_nothing),
     };
 

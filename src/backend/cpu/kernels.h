@@ -29,7 +29,7 @@ struct dlc_matrix {
     dlc_dtype dtype; /* DLC_F32 or DLC_BF16 */
 };
 
-/* c[M][N] = a[M][K] b[K][N], rows of c ldc apart; added to c when accumulate. K may be 0. */
+/* c[M][N] = a[M][K] b[K][N], rows of c ldc apart; added to c when accumulate. No size is 0. */
 struct dlc_product {
     float *c;
     size_t ldc;

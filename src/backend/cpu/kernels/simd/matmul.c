@@ -67,8 +67,6 @@ void DLC_KERNEL(matmul)(const struct dlc_product *p, float *scratch)
     for (size_t j0 = 0; j0 < p->N; j0 += BLOCK_N) {
         size_t n = p->N - j0 < BLOCK_N ? p->N - j0 : BLOCK_N;
 
-        if (p->K == 0)
-            add_panel(p, scratch, j0, 0, n, 0, p->accumulate);
         for (size_t k0 = 0; k0 < p->K; k0 += BLOCK_K)
             add_panel(p, scratch, j0, k0, n, p->K - k0 < BLOCK_K ? p->K - k0 : BLOCK_K, p->accumulate || k0 > 0);
     }
