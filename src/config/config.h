@@ -15,21 +15,22 @@
 #include "data/dataset.h"
 #include "model/model.h"
 #include "optim/optim.h"
+#include "outer/outer_opt.h"
+#include "outer/policy.h"
 
 typedef enum { DLC_METHOD_DILOCO, DLC_METHOD_DP, DLC_METHOD_SINGLE } dlc_method;
-typedef enum { DLC_NONFINITE_STOP, DLC_NONFINITE_SKIP, DLC_NONFINITE_ROLLBACK } dlc_nonfinite;
-typedef enum { DLC_OUTER_NESTEROV, DLC_OUTER_SGD, DLC_OUTER_SGDM, DLC_OUTER_ADAM } dlc_outer_kind;
 typedef enum { DLC_WEIGHTS_TOKENS, DLC_WEIGHTS_UNIFORM } dlc_weights;
 typedef enum { DLC_CODEC_F32, DLC_CODEC_BF16 } dlc_codec_kind;
 typedef enum { DLC_EXCHANGE_LOCAL, DLC_EXCHANGE_INPROC } dlc_exchange_kind;
 
 #define DLC_AUTO (-1) /* in the number keys marked "auto" below */
+#define DLC_CONFIG_GIVEN_WORDS 2
 
 struct dlc_config {
     struct {
         char preset[32];                /* nano; sets the shape keys that are not given themselves */
         struct dlc_model_config shape;  /* model.layers, d_model, heads, kv_heads, head_dim, d_ffn, context, rope_theta,
-                                           norm_eps, tie_embeddings, qk_norm, init_std; vocab_size comes from the data */
+                                           norm_eps, tie_embeddings, qk_norm, init_std; vocab_size is the data's */
     } model;
     struct {
         char path[DLC_PATH_MAX]; /* data.path (--data): a prepared folder */
@@ -79,13 +80,16 @@ struct dlc_config {
         char isa[16];            /* auto | ref | avx2 | avx512 | avx512bf16 */
         int64_t memory_limit_mb; /* auto: what the machine (cgroup) has available */
     } system;
+    uint64_t given[DLC_CONFIG_GIVEN_WORDS]; /* one bit for each row of the table: set by the user, not by a default.
+                                               A key set to "auto" does not count as given. */
 };
 
 void dlc_config_default(struct dlc_config *config);
 
-/* One "section.name" = text. DLC_EUSAGE for an unknown key (names the nearest), a wrong type, a value out of range
- * (names the range). `where` is put in front of the message ("run.ini line 12", "--optim.lr"). Records that the key was
- * given. */
+/* One key = text; the key by its full name ("optim.lr"), its short flag ("data") or a bare name that only one section
+ * has ("momentum"). Numbers are plain decimals; whole numbers may be written 1e6 or 1_000_000. DLC_EUSAGE for an
+ * unknown key (names the nearest), a wrong type, a value out of range (names the range); the configuration is unchanged then.
+ * `where` is put in front of the message ("run.ini line 12", "--optim.lr"). Records that the key was given. */
 dlc_err dlc_config_set(struct dlc_config *config, const char *key, const char *value, const char *where);
 bool dlc_config_is_given(const struct dlc_config *config, const char *key);
 
@@ -95,9 +99,17 @@ dlc_err dlc_config_parse_ini(struct dlc_config *config, const char *text, size_t
 /* The whole configuration as run.ini text, every key with its value: reading it back gives the same struct. */
 dlc_err dlc_config_write_ini(struct dlc_buf *out, const struct dlc_config *config);
 
+/* The preset's shape into every model key that is not given. dlc_config_resolve does it first of all; a caller that
+ * needs the context before there is data calls it earlier. Repeating it changes nothing. vocab_size stays. */
+dlc_err dlc_config_apply_preset(struct dlc_config *config);
+
 /* Fills every auto from the model's size, the run's length, the data (vocab_size) and the machine, checks what several
  * keys say together, and appends one line to `said` for each thing that was chosen or adjusted. After it the struct is
  * frozen: no auto left. */
 dlc_err dlc_config_resolve(struct dlc_config *config, const struct dlc_dataset_info *data, struct dlc_buf *said);
+
+/* For a run with history: what `given` says anew goes into `frozen` (its run.ini) where it does not change the result;
+ * DLC_EUSAGE with both values where it would. */
+dlc_err dlc_config_resume(struct dlc_config *frozen, const struct dlc_config *given, const char *run_folder);
 
 #endif

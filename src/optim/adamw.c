@@ -22,8 +22,8 @@ double dlc_adamw_step(dlc_backend *be, float *params, float *m, float *v, const 
         .beta1 = (float)config->beta1,
         .beta2 = (float)config->beta2,
         .eps = (float)config->eps,
-        .bias1 = (float)(1 - pow(config->beta1, (double)step)),
-        .bias2 = (float)(1 - pow(config->beta2, (double)step)),
+        .bias1 = (float)(1 - pow((float)config->beta1, (double)step)),
+        .bias2 = (float)(1 - pow((float)config->beta2, (double)step)),
         .grad_scale = (float)clip_scale(norm, config->clip),
     };
 

@@ -3,36 +3,36 @@
 
 #include "optim/optim.h"
 
-/* How far the rate has fallen, from 0 at step `start` to 1 at step `last`. Where there is no room to fall, it stays. */
-static double progress(int64_t step, int64_t start, int64_t last)
+/* How far the rate has fallen, from 0 at step `start` to 1 at step `end`. Where there is no room to fall, it stays. */
+static double progress(int64_t step, int64_t start, int64_t end)
 {
-    if (step <= start || last <= start)
+    if (step <= start || end <= start)
         return 0;
-    return (double)(step - start) / (double)(last - start);
+    return (double)(step - start) / (double)(end - start);
 }
 
 double dlc_schedule_lr(const struct dlc_schedule *s, int64_t step)
 {
-    int64_t last = s->total_steps > 0 ? s->total_steps - 1 : 0, start;
-    double height = 1; /* above min_ratio, of the way to the peak */
+    int64_t start = s->warmup_steps, end = s->total_steps;
+    double height = 1; /* 1 at the peak, 0 at min_ratio */
 
-    if (step > last)
-        step = last;
+    if (step > end)
+        step = end;
     if (step < s->warmup_steps)
         return s->lr * (double)(step + 1) / (double)s->warmup_steps;
     switch (s->kind) {
     case DLC_SCHEDULE_COSINE:
-        height = 0.5 * (1 + cos(3.14159265358979323846 * progress(step, s->warmup_steps, last)));
+        height = 0.5 * (1 + cos(3.14159265358979323846 * progress(step, start, end)));
         break;
     case DLC_SCHEDULE_LINEAR:
-        height = 1 - progress(step, s->warmup_steps, last);
+        height = 1 - progress(step, start, end);
         break;
     case DLC_SCHEDULE_WSD: /* 1 - sqrt: Haegele et al., arXiv 2405.18392 */
-        start = last - llround(s->decay_fraction * (double)s->total_steps);
-        height = 1 - sqrt(progress(step, start > s->warmup_steps ? start : s->warmup_steps, last));
+        start = end - llround(s->decay_fraction * (double)end);
+        height = 1 - sqrt(progress(step, start > s->warmup_steps ? start : s->warmup_steps, end));
         break;
     case DLC_SCHEDULE_CONSTANT:
-        return s->lr;
+        break;
     }
     return s->lr * (s->min_ratio + (1 - s->min_ratio) * height);
 }

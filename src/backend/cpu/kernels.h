@@ -29,7 +29,7 @@ struct dlc_matrix {
     dlc_dtype dtype; /* DLC_F32 or DLC_BF16 */
 };
 
-/* c[M][N] = a[M][K] b[K][N], rows of c ldc apart; added to c when accumulate. K may be 0. */
+/* c[M][N] = a[M][K] b[K][N], rows of c ldc apart; added to c when accumulate. No size is 0. */
 struct dlc_product {
     float *c;
     size_t ldc;
@@ -76,6 +76,7 @@ typedef void dlc_add_fn(float *y, const float *x, size_t n);
 typedef void dlc_to_bf16_fn(dlc_bf16 *y, const float *x, size_t n);
 typedef double dlc_sum_squares_fn(const float *x, size_t n);
 typedef void dlc_adamw_fn(float *p, float *m, float *v, const float *grad, size_t n, const struct dlc_adamw *a);
+typedef void dlc_exp_fn(float *y, const float *x, size_t n); /* not an operation: lets a test measure its error */
 
 struct dlc_kernels {
     dlc_matmul_fn *matmul;
@@ -93,6 +94,7 @@ struct dlc_kernels {
     dlc_to_bf16_fn *to_bf16;
     dlc_sum_squares_fn *sum_squares;
     dlc_adamw_fn *adamw;
+    dlc_exp_fn *exp;
 };
 
 /* Overwrite the entries that this set has. */
@@ -115,5 +117,6 @@ dlc_add_fn DLC_KERNEL(add);
 dlc_to_bf16_fn DLC_KERNEL(to_bf16);
 dlc_sum_squares_fn DLC_KERNEL(sum_squares);
 dlc_adamw_fn DLC_KERNEL(adamw);
+dlc_exp_fn DLC_KERNEL(exp);
 
 #endif

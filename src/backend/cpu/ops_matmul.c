@@ -65,8 +65,11 @@ static void multiply(dlc_backend *be, const struct dlc_product *whole)
     struct dlc_cpu *cpu = dlc_cpu_of(be);
     struct job job = { .cpu = cpu, .whole = *whole, .n_m = 1, .n_n = 1 };
 
-    if (whole->M == 0 || whole->N == 0)
+    if (whole->K == 0 || whole->M == 0 || whole->N == 0) {
+        if (!whole->accumulate)
+            memset(whole->c, 0, whole->M * whole->N * sizeof *whole->c);
         return;
+    }
     if (whole->M * whole->N * whole->K <= 32 * 1024) { /* shorter than waking a worker */
         multiply_part(&job, 0, 1);
         return;

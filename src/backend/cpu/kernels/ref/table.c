@@ -18,5 +18,6 @@ void dlc_kernels_ref(struct dlc_kernels *k)
         .to_bf16 = dlc_to_bf16_ref,
         .sum_squares = dlc_sum_squares_ref,
         .adamw = dlc_adamw_ref,
+        .exp = dlc_exp_ref,
     };
 }

@@ -1,0 +1,679 @@
+#include "backend/conformance.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- matrix products: d = R N K accumulate ---- */
+
+static int nt_arrays(struct array_spec *s, const size_t *d)
+{
+    s[0] = (struct array_spec){ "y", d[3] ? ADD : OUT, d[0] * d[1], 1 };
+    s[1] = (struct array_spec){ "x", IN16, d[0] * d[2], 1 };
+    s[2] = (struct array_spec){ "w", IN16, d[1] * d[2], 1 };
+    return 3;
+}
+
+static void nt_right(double **a, int32_t **index, const size_t *d)
+{
+    size_t R = d[0], N = d[1], K = d[2];
+
+    (void)index;
+    for (size_t r = 0; r < R; r++) {
+        for (size_t n = 0; n < N; n++) {
+            double sum = d[3] ? a[0][r * N + n] : 0;
+
+            for (size_t k = 0; k < K; k++)
+                sum += a[1][r * K + k] * a[2][n * K + k];
+            a[0][r * N + n] = sum;
+        }
+    }
+}
+
+static void nt_run(dlc_backend *be, void **a, const size_t *d, int bf16)
+{
+    be->ops->matmul_nt(be, a[0], a[1], a[2], d[0], d[1], d[2], bf16 ? DLC_BF16 : DLC_F32, (int)d[3]);
+}
+
+static int nn_arrays(struct array_spec *s, const size_t *d)
+{
+    s[0] = (struct array_spec){ "dx", d[3] ? ADD : OUT, d[0] * d[2], 1 };
+    s[1] = (struct array_spec){ "dy", IN16, d[0] * d[1], 1 };
+    s[2] = (struct array_spec){ "w", IN16, d[1] * d[2], 1 };
+    return 3;
+}
+
+static void nn_right(double **a, int32_t **index, const size_t *d)
+{
+    size_t R = d[0], N = d[1], K = d[2];
+
+    (void)index;
+    for (size_t r = 0; r < R; r++) {
+        for (size_t k = 0; k < K; k++) {
+            double sum = d[3] ? a[0][r * K + k] : 0;
+
+            for (size_t n = 0; n < N; n++)
+                sum += a[1][r * N + n] * a[2][n * K + k];
+            a[0][r * K + k] = sum;
+        }
+    }
+}
+
+static void nn_run(dlc_backend *be, void **a, const size_t *d, int bf16)
+{
+    be->ops->matmul_nn(be, a[0], a[1], a[2], d[0], d[1], d[2], bf16 ? DLC_BF16 : DLC_F32, (int)d[3]);
+}
+
+static int tn_arrays(struct array_spec *s, const size_t *d)
+{
+    s[0] = (struct array_spec){ "dw", d[3] ? ADD : OUT, d[1] * d[2], 1 };
+    s[1] = (struct array_spec){ "dy", IN16, d[0] * d[1], 1 };
+    s[2] = (struct array_spec){ "x", IN16, d[0] * d[2], 1 };
+    return 3;
+}
+
+static void tn_right(double **a, int32_t **index, const size_t *d)
+{
+    size_t R = d[0], N = d[1], K = d[2];
+
+    (void)index;
+    for (size_t n = 0; n < N; n++) {
+        for (size_t k = 0; k < K; k++) {
+            double sum = d[3] ? a[0][n * K + k] : 0;
+
+            for (size_t r = 0; r < R; r++)
+                sum += a[1][r * N + n] * a[2][r * K + k];
+            a[0][n * K + k] = sum;
+        }
+    }
+}
+
+static void tn_run(dlc_backend *be, void **a, const size_t *d, int bf16)
+{
+    be->ops->matmul_tn(be, a[0], a[1], a[2], d[0], d[1], d[2], bf16 ? DLC_BF16 : DLC_F32, (int)d[3]);
+}
+
+/* ---- embedding: d = R C V ---- */
+
+static int embed_fwd_arrays(struct array_spec *s, const size_t *d)
+{
+    s[0] = (struct array_spec){ "y", OUT, d[0] * d[1], 1 };
+    s[1] = (struct array_spec){ "tokens", INDEX, d[0], .limit = d[2] };
+    s[2] = (struct array_spec){ "table", IN, d[2] * d[1], 1 };
+    return 3;
+}
+
+static void embed_fwd_right(double **a, int32_t **index, const size_t *d)
+{
+    for (size_t r = 0; r < d[0]; r++)
+        for (size_t c = 0; c < d[1]; c++)
+            a[0][r * d[1] + c] = a[2][(size_t)index[1][r] * d[1] + c];
+}
+
+static void embed_fwd_run(dlc_backend *be, void **a, const size_t *d, int bf16)
+{
+    (void)bf16;
+    be->ops->embed_fwd(be, a[0], a[1], a[2], d[0], d[1]);
+}
+
+static int embed_bwd_arrays(struct array_spec *s, const size_t *d)
+{
+    s[0] = (struct array_spec){ "dtable", ADD, d[2] * d[1], 1 };
+    s[1] = (struct array_spec){ "tokens", INDEX, d[0], .limit = d[2] };
+    s[2] = (struct array_spec){ "dy", IN, d[0] * d[1], 1 };
+    return 3;
+}
+
+static void embed_bwd_right(double **a, int32_t **index, const size_t *d)
+{
+    for (size_t r = 0; r < d[0]; r++)
+        for (size_t c = 0; c < d[1]; c++)
+            a[0][(size_t)index[1][r] * d[1] + c] += a[2][r * d[1] + c];
+}
+
+static void embed_bwd_run(dlc_backend *be, void **a, const size_t *d, int bf16)
+{
+    (void)bf16;
+    be->ops->embed_bwd(be, a[0], a[1], a[2], d[0], d[1]);
+}
+
+/* ---- rmsnorm: d = R C ---- */
+
+static const double eps = 1e-5f;
+
+static int rmsnorm_fwd_arrays(struct array_spec *s, const size_t *d)
+{
+    s[0] = (struct array_spec){ "y", OUT, d[0] * d[1], 1 };
+    s[1] = (struct array_spec){ "inv_rms", OUT, d[0], 1 };
+    s[2] = (struct array_spec){ "x", IN, d[0] * d[1], 2, 0.3 };
+    s[3] = (struct array_spec){ "g", IN, d[1], 0.5, 1 };
+    return 4;
+}
+
+static void rms_of_rows(double *inv_rms, const double *x, const size_t *d)
+{
+    for (size_t r = 0; r < d[0]; r++) {
+        double sum = 0;
+
+        for (size_t c = 0; c < d[1]; c++)
+            sum += x[r * d[1] + c] * x[r * d[1] + c];
+        inv_rms[r] = 1 / sqrt(sum / (double)d[1] + eps);
+    }
+}
+
+static void rmsnorm_fwd_right(double **a, int32_t **index, const size_t *d)
+{
+    (void)index;
+    rms_of_rows(a[1], a[2], d);
+    for (size_t i = 0; i < d[0] * d[1]; i++)
+        a[0][i] = a[2][i] * a[1][i / d[1]] * a[3][i % d[1]];
+}
+
+static void rmsnorm_fwd_run(dlc_backend *be, void **a, const size_t *d, int bf16)
+{
+    (void)bf16;
+    be->ops->rmsnorm_fwd(be, a[0], NULL, a[2], a[3], d[0], d[1], (float)eps);
+    be->ops->rmsnorm_fwd(be, a[0], a[1], a[2], a[3], d[0], d[1], (float)eps);
+}
+
+static int rmsnorm_bwd_arrays(struct array_spec *s, const size_t *d)
+{
+    s[0] = (struct array_spec){ "dx", ADD, d[0] * d[1], 1 };
+    s[1] = (struct array_spec){ "dg", ADD, d[1], 1 };
+    s[2] = (struct array_spec){ "dy", IN, d[0] * d[1], 1 };
+    s[3] = (struct array_spec){ "x", IN, d[0] * d[1], 2, 0.3 };
+    s[4] = (struct array_spec){ "inv_rms", IN, d[0], 1 };
+    s[5] = (struct array_spec){ "g", IN, d[1], 0.5, 1 };
+    return 6;
+}
+
+static void rmsnorm_bwd_prepare(double **a, int32_t **index, const size_t *d)
+{
+    (void)index;
+    rms_of_rows(a[4], a[3], d);
+}
+
+static void rmsnorm_bwd_right(double **a, int32_t **index, const size_t *d)
+{
+    size_t C = d[1];
+
+    (void)index;
+    for (size_t r = 0; r < d[0]; r++) {
+        double *dx = a[0] + r * C, *dg = a[1], *dy = a[2] + r * C, *x = a[3] + r * C, s = a[4][r], *g = a[5];
+
+        for (size_t c = 0; c < C; c++) {
+            dg[c] += dy[c] * x[c] * s;
+            for (size_t i = 0; i < C; i++) /* d y[i] / d x[c] */
+                dx[c] += dy[i] * g[i] * ((i == c) * s - x[i] * x[c] * s * s * s / (double)C);
+        }
+    }
+}
+
+static void rmsnorm_bwd_run(dlc_backend *be, void **a, const size_t *d, int bf16)
+{
+    (void)bf16;
+    be->ops->rmsnorm_bwd(be, a[0], a[1], a[2], a[3], a[4], a[5], d[0], d[1]);
+}
+
+/* ---- rope: d = R T pos0 heads D inverse ---- */
+
+static int rope_arrays(struct array_spec *s, const size_t *d)
+{
+    s[0] = (struct array_spec){ "x", ADD, d[0] * d[3] * d[4], 1 };
+    s[1] = (struct array_spec){ "table", IN, (d[2] + d[1]) * d[4], 1 };
+    return 2;
+}
+
+static void rope_prepare(double **a, int32_t **index, const size_t *d)
+{
+    size_t half = d[4] / 2;
+
+    (void)index;
+    for (size_t p = 0; p < d[2] + d[1]; p++) {
+        for (size_t i = 0; i < half; i++) {
+            double angle = (double)p * pow(10000, -(double)i / (double)half);
+
+            a[1][2 * (p * half + i)] = cos(angle);
+            a[1][2 * (p * half + i) + 1] = sin(angle);
+        }
+    }
+}
+
+static void rope_right(double **a, int32_t **index, const size_t *d)
+{
+    size_t half = d[4] / 2;
+
+    (void)index;
+    for (size_t r = 0; r < d[0]; r++) {
+        for (size_t h = 0; h < d[3]; h++) {
+            double *x = a[0] + (r * d[3] + h) * d[4], *angle = a[1] + (d[2] + r % d[1]) * d[4];
+
+            for (size_t i = 0; i < half; i++) {
+                double c = angle[2 * i], s = d[5] ? -angle[2 * i + 1] : angle[2 * i + 1], u = x[i], v = x[i + half];
+
+                x[i] = u * c - v * s;
+                x[i + half] = v * c + u * s;
+            }
+        }
+    }
+}
+
+static void rope_run(dlc_backend *be, void **a, const size_t *d, int bf16)
+{
+    (void)bf16;
+    be->ops->rope(be, a[0], a[1], d[0], d[1], d[2], d[3], d[4], (int)d[5]);
+}
+
+/* ---- attention: d = B T H K D ---- */
+
+static int attention_fwd_arrays(struct array_spec *s, const size_t *d)
+{
+    size_t n = d[0] * d[1] * d[2] * d[4], n_kv = d[0] * d[1] * d[3] * d[4];
+
+    s[0] = (struct array_spec){ "y", OUT, n, 1 };
+    s[1] = (struct array_spec){ "lse", OUT, d[0] * d[1] * d[2], 1 };
+    s[2] = (struct array_spec){ "q", IN, n, 1.5 };
+    s[3] = (struct array_spec){ "k", IN, n_kv, 1.5 };
+    s[4] = (struct array_spec){ "v", IN, n_kv, 1 };
+    return 5;
+}
+
+static double score(const double *q, const double *k, size_t D)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < D; i++)
+        sum += q[i] * k[i];
+    return sum / sqrt((double)D);
+}
+
+static void attention_row(double *y, double *lse, const double *q, const double *k, const double *v, size_t t,
+                          size_t kv_row, size_t D)
+{
+    double sum = 0;
+
+    for (size_t j = 0; j <= t; j++)
+        sum += exp(score(q, k + j * kv_row, D)); /* scores of the tests are far from overflow in double */
+    *lse = log(sum);
+    memset(y, 0, D * sizeof *y);
+    for (size_t j = 0; j <= t; j++) {
+        double p = exp(score(q, k + j * kv_row, D)) / sum;
+
+        for (size_t i = 0; i < D; i++)
+            y[i] += p * v[j * kv_row + i];
+    }
+}
+
+static void attention(double *y, double *lse, const double *q, const double *k, const double *v, const size_t *d)
+{
+    size_t T = d[1], H = d[2], K = d[3], D = d[4];
+
+    for (size_t i = 0; i < d[0] * T * H; i++) {
+        size_t h = i % H, t = i / H % T, b = i / H / T, kv = (b * T * K + h / (H / K)) * D;
+
+        attention_row(y + i * D, lse + (b * H + h) * T + t, q + i * D, k + kv, v + kv, t, K * D, D);
+    }
+}
+
+static void attention_fwd_right(double **a, int32_t **index, const size_t *d)
+{
+    (void)index;
+    attention(a[0], a[1], a[2], a[3], a[4], d);
+}
+
+static void attention_fwd_run(dlc_backend *be, void **a, const size_t *d, int bf16)
+{
+    (void)bf16;
+    be->ops->attention_fwd(be, a[0], NULL, a[2], a[3], a[4], d[0], d[1], d[2], d[3], d[4]);
+    be->ops->attention_fwd(be, a[0], a[1], a[2], a[3], a[4], d[0], d[1], d[2], d[3], d[4]);
+}
+
+static int attention_bwd_arrays(struct array_spec *s, const size_t *d)
+{
+    size_t n = d[0] * d[1] * d[2] * d[4], n_kv = d[0] * d[1] * d[3] * d[4];
+
+    s[0] = (struct array_spec){ "dq", OUT, n, 1 };
+    s[1] = (struct array_spec){ "dk", OUT, n_kv, 1 };
+    s[2] = (struct array_spec){ "dv", OUT, n_kv, 1 };
+    s[3] = (struct array_spec){ "dy", IN, n, 1 };
+    s[4] = (struct array_spec){ "q", IN, n, 1.5 };
+    s[5] = (struct array_spec){ "k", IN, n_kv, 1.5 };
+    s[6] = (struct array_spec){ "v", IN, n_kv, 1 };
+    s[7] = (struct array_spec){ "y", IN, n, 1 };
+    s[8] = (struct array_spec){ "lse", IN, d[0] * d[1] * d[2], 1 };
+    return 9;
+}
+
+static void attention_bwd_prepare(double **a, int32_t **index, const size_t *d)
+{
+    (void)index;
+    attention(a[7], a[8], a[4], a[5], a[6], d);
+}
+
+static void attention_bwd_right(double **a, int32_t **index, const size_t *d)
+{
+    size_t T = d[1], H = d[2], K = d[3], D = d[4];
+    double scale = 1 / sqrt((double)D);
+
+    (void)index;
+    memset(a[0], 0, d[0] * T * H * D * sizeof(double));
+    memset(a[1], 0, d[0] * T * K * D * sizeof(double));
+    memset(a[2], 0, d[0] * T * K * D * sizeof(double));
+    for (size_t i = 0; i < d[0] * T * H; i++) {
+        size_t h = i % H, t = i / H % T, b = i / H / T;
+        const double *dy = a[3] + i * D, *q = a[4] + i * D;
+        double lse = a[8][(b * H + h) * T + t], delta = 0;
+
+        for (size_t c = 0; c < D; c++)
+            delta += dy[c] * a[7][i * D + c];
+        for (size_t j = 0; j <= t; j++) {
+            size_t at = ((b * T + j) * K + h / (H / K)) * D;
+            double p = exp(score(q, a[5] + at, D) - lse), dp = 0, ds;
+
+            for (size_t c = 0; c < D; c++)
+                dp += dy[c] * a[6][at + c];
+            ds = p * (dp - delta) * scale;
+            for (size_t c = 0; c < D; c++) {
+                a[0][i * D + c] += ds * a[5][at + c];
+                a[1][at + c] += ds * q[c];
+                a[2][at + c] += p * dy[c];
+            }
+        }
+    }
+}
+
+static void attention_bwd_run(dlc_backend *be, void **a, const size_t *d, int bf16)
+{
+    (void)bf16;
+    be->ops->attention_bwd(be, a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], d[0], d[1], d[2], d[3], d[4]);
+}
+
+/* ---- swiglu: d = n in_place ---- */
+
+static int swiglu_fwd_arrays(struct array_spec *s, const size_t *d)
+{
+    s[0] = (struct array_spec){ "y", OUT, d[0], 1 };
+    s[1] = (struct array_spec){ "gate", IN, d[0], 5 };
+    s[2] = (struct array_spec){ "up", IN, d[0], 1 };
+    return 3;
+}
+
+static void swiglu_fwd_right(double **a, int32_t **index, const size_t *d)
+{
+    (void)index;
+    for (size_t i = 0; i < d[0]; i++)
+        a[0][i] = a[1][i] / (1 + exp(-a[1][i])) * a[2][i];
+}
+
+static void swiglu_fwd_run(dlc_backend *be, void **a, const size_t *d, int bf16)
+{
+    (void)bf16;
+    be->ops->swiglu_fwd(be, a[0], a[1], a[2], d[0]);
+}
+
+static int swiglu_bwd_arrays(struct array_spec *s, const size_t *d)
+{
+    s[0] = (struct array_spec){ "dgate", OUT, d[0], 1 };
+    s[1] = (struct array_spec){ "dup", OUT, d[0], 1 };
+    s[2] = (struct array_spec){ "dy", IN, d[0], 1 };
+    s[3] = (struct array_spec){ "gate", IN, d[0], 5 };
+    s[4] = (struct array_spec){ "up", IN, d[0], 1 };
+    return 5;
+}
+
+static void swiglu_bwd_right(double **a, int32_t **index, const size_t *d)
+{
+    (void)index;
+    for (size_t i = 0; i < d[0]; i++) {
+        double x = a[3][i], sigma = 1 / (1 + exp(-x));
+
+        a[0][i] = a[2][i] * a[4][i] * (sigma + x * sigma * (1 - sigma));
+        a[1][i] = a[2][i] * x * sigma;
+    }
+}
+
+/* Also the promised way of writing over gate and up. */
+static void swiglu_bwd_run(dlc_backend *be, void **a, const size_t *d, int bf16)
+{
+    (void)bf16;
+    if (!d[1]) {
+        be->ops->swiglu_bwd(be, a[0], a[1], a[2], a[3], a[4], d[0]);
+        return;
+    }
+    memcpy(a[0], a[3], d[0] * sizeof(float));
+    memcpy(a[1], a[4], d[0] * sizeof(float));
+    be->ops->swiglu_bwd(be, a[0], a[1], a[2], a[0], a[1], d[0]);
+}
+
+/* ---- cross_entropy: d = R V; the second form also makes the gradient ---- */
+
+static int cross_entropy_arrays(struct array_spec *s, const size_t *d)
+{
+    s[0] = (struct array_spec){ "loss", OUT, d[0], 1 };
+    s[1] = (struct array_spec){ "logits", IN, d[0] * d[1], 3 };
+    s[2] = (struct array_spec){ "targets", INDEX, d[0], .limit = d[1] };
+    return 3;
+}
+
+static int cross_entropy_grad_arrays(struct array_spec *s, const size_t *d)
+{
+    int n = cross_entropy_arrays(s, d);
+
+    s[1].kind = ADD;
+    return n;
+}
+
+static double lse_of(const double *x, size_t V)
+{
+    double sum = 0;
+
+    for (size_t v = 0; v < V; v++)
+        sum += exp(x[v]);
+    return log(sum);
+}
+
+static void cross_entropy_right(double **a, int32_t **index, const size_t *d)
+{
+    for (size_t r = 0; r < d[0]; r++)
+        a[0][r] = lse_of(a[1] + r * d[1], d[1]) - a[1][r * d[1] + (size_t)index[2][r]];
+}
+
+static const float dscale = 0.37f;
+
+static void cross_entropy_grad_right(double **a, int32_t **index, const size_t *d)
+{
+    cross_entropy_right(a, index, d);
+    for (size_t r = 0; r < d[0]; r++) {
+        double *x = a[1] + r * d[1], lse = lse_of(x, d[1]);
+
+        for (size_t v = 0; v < d[1]; v++)
+            x[v] = (exp(x[v] - lse) - (v == (size_t)index[2][r])) * dscale;
+    }
+}
+
+static void cross_entropy_run(dlc_backend *be, void **a, const size_t *d, int bf16)
+{
+    (void)bf16;
+    be->ops->cross_entropy(be, a[0], a[1], a[2], d[0], d[1], 0);
+}
+
+static void cross_entropy_grad_run(dlc_backend *be, void **a, const size_t *d, int bf16)
+{
+    (void)bf16;
+    be->ops->cross_entropy(be, a[0], a[1], a[2], d[0], d[1], dscale);
+}
+
+/* ---- flat: d = n ---- */
+
+static int add_arrays(struct array_spec *s, const size_t *d)
+{
+    s[0] = (struct array_spec){ "y", ADD, d[0], 1 };
+    s[1] = (struct array_spec){ "x", IN, d[0], 1 };
+    return 2;
+}
+
+static void add_right(double **a, int32_t **index, const size_t *d)
+{
+    (void)index;
+    for (size_t i = 0; i < d[0]; i++)
+        a[0][i] += a[1][i];
+}
+
+static void add_run(dlc_backend *be, void **a, const size_t *d, int bf16)
+{
+    (void)bf16;
+    be->ops->add(be, a[0], a[1], d[0]);
+}
+
+static int to_bf16_arrays(struct array_spec *s, const size_t *d)
+{
+    s[0] = (struct array_spec){ "y", OUT16, d[0], 1 };
+    s[1] = (struct array_spec){ "x", IN, d[0], 1 };
+    return 2;
+}
+
+static void to_bf16_right(double **a, int32_t **index, const size_t *d)
+{
+    (void)index;
+    for (size_t i = 0; i < d[0]; i++) { /* 8 significant bits, ties to even as rint does */
+        int exponent;
+        double fraction = frexp(a[1][i], &exponent);
+
+        a[0][i] = ldexp(rint(fraction * 256), exponent - 8);
+    }
+}
+
+static void to_bf16_run(dlc_backend *be, void **a, const size_t *d, int bf16)
+{
+    (void)bf16;
+    be->ops->to_bf16(be, a[0], a[1], d[0]);
+}
+
+static int sum_squares_arrays(struct array_spec *s, const size_t *d)
+{
+    s[0] = (struct array_spec){ "sum", OUT, 2, 1 };
+    s[1] = (struct array_spec){ "x", IN, d[0], 1 };
+    return 2;
+}
+
+/* As a float and what the float left out, so that the bits of the double are compared. */
+static void sum_squares_right(double **a, int32_t **index, const size_t *d)
+{
+    double sum = 0;
+
+    (void)index;
+    for (size_t i = 0; i < d[0]; i++)
+        sum += a[1][i] * a[1][i];
+    a[0][0] = (float)sum;
+    a[0][1] = sum - (float)sum;
+}
+
+static void sum_squares_run(dlc_backend *be, void **a, const size_t *d, int bf16)
+{
+    double sum = be->ops->sum_squares(be, a[1], d[0]);
+
+    (void)bf16;
+    ((float *)a[0])[0] = (float)sum;
+    ((float *)a[0])[1] = (float)(sum - (float)sum);
+}
+
+static int adamw_arrays(struct array_spec *s, const size_t *d)
+{
+    s[0] = (struct array_spec){ "p", ADD, d[0], 1 };
+    s[1] = (struct array_spec){ "m", ADD, d[0], 0.1 };
+    s[2] = (struct array_spec){ "v", ADD, d[0], 0.0, 0.01 };
+    s[3] = (struct array_spec){ "grad", IN, d[0], 1 };
+    return 4;
+}
+
+static const struct dlc_adamw adam = { .lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .weight_decay = 0.1f,
+                                       .bias1 = 0.271f, .bias2 = 0.002997f, .grad_scale = 0.7f };
+
+static void adamw_right(double **a, int32_t **index, const size_t *d)
+{
+    (void)index;
+    for (size_t i = 0; i < d[0]; i++) {
+        double *p = a[0] + i, *m = a[1] + i, *v = a[2] + i, g = a[3][i] * adam.grad_scale;
+
+        *p -= (double)adam.lr * adam.weight_decay * *p;
+        *m = adam.beta1 * *m + (1 - (double)adam.beta1) * g;
+        *v = adam.beta2 * *v + (1 - (double)adam.beta2) * g * g;
+        *p -= adam.lr * (*m / adam.bias1) / (sqrt(*v / adam.bias2) + adam.eps);
+    }
+}
+
+static void adamw_run(dlc_backend *be, void **a, const size_t *d, int bf16)
+{
+    (void)bf16;
+    be->ops->adamw(be, a[0], a[1], a[2], a[3], d[0], &adam);
+}
+
+/* ---- the list ---- */
+
+#define MATMUL_SHAPES                                                                                                  \
+    {                                                                                                                  \
+        { { 1, 1, 1, 0 }, "smallest", 0, 1 }, { { 3, 5, 7, 0 }, "less than a vector", 0, 1 },                          \
+        { { 3, 5, 7, 1 }, "less than a vector, adding", 1, 0 }, { { 16, 16, 16, 0 }, "whole blocks", 1, 0 },           \
+        { { 17, 33, 19, 1 }, "blocks and tails", 0, 0 }, { { 1, 300, 65, 0 }, "one row, as when generating", 0, 0 },   \
+        { { 130, 67, 129, 0 }, "several parts a thread", 1, 0 },                                                       \
+        { { 64, 600, 700, 1 }, "several panels of the inner dimension", 1, 0 },                                        \
+        { { 520, 40, 24, 1 }, "many rows, narrow", 0, 0 },                                                             \
+    }
+
+#define FLAT_SHAPES                                                                                                    \
+    {                                                                                                                  \
+        { { 1 }, "smallest" }, { { 16 }, "one vector" }, { { 37 }, "vectors and a tail" },                             \
+        { { 100003 }, "several blocks and threads" },                                                                  \
+    }
+
+const struct op conformance_ops[] = {
+    { "matmul_nt", 0, 4e-6, nt_arrays, NULL, nt_right, nt_run, MATMUL_SHAPES },
+    { "matmul_nn", 0, 4e-6, nn_arrays, NULL, nn_right, nn_run, MATMUL_SHAPES },
+    { "matmul_tn", 0, 4e-6, tn_arrays, NULL, tn_right, tn_run, MATMUL_SHAPES },
+    { "embed_fwd", 1, 0, embed_fwd_arrays, NULL, embed_fwd_right, embed_fwd_run,
+      { { { 1, 1, 1 }, "smallest", 0, 1 }, { { 9, 20, 5 }, "repeated tokens", 0, 1 }, { { 100, 67, 300 }, "threads" } } },
+    { "embed_bwd", 1, 1e-6, embed_bwd_arrays, NULL, embed_bwd_right, embed_bwd_run,
+      { { { 1, 1, 1 }, "smallest", 0, 1 }, { { 9, 20, 5 }, "repeated tokens", 0, 1 }, { { 100, 67, 30 }, "threads" } } },
+    { "rmsnorm_fwd", 1, 1e-6, rmsnorm_fwd_arrays, NULL, rmsnorm_fwd_right, rmsnorm_fwd_run,
+      { { { 1, 1 }, "smallest", 0, 1 }, { { 3, 16 }, "one vector", 0, 1 }, { { 3, 21 }, "vector and tail", 0, 1 },
+        { { 200, 67 }, "threads" }, { { 2, 4096 }, "long rows" } } },
+    { "rmsnorm_bwd", 1, 4e-6, rmsnorm_bwd_arrays, rmsnorm_bwd_prepare, rmsnorm_bwd_right, rmsnorm_bwd_run,
+      { { { 1, 1 }, "smallest", 0, 1 }, { { 3, 16 }, "one vector", 0, 1 }, { { 3, 21 }, "vector and tail", 0, 1 },
+        { { 200, 67 }, "threads, several blocks of rows" }, { { 9000, 6 }, "all blocks" }, { { 2, 1100 }, "long rows" } } },
+    { "rope", 1, 1e-6, rope_arrays, rope_prepare, rope_right, rope_run,
+      { { { 1, 1, 0, 1, 2, 0 }, "smallest" }, { { 6, 3, 2, 2, 16, 0 }, "one vector, two sequences, from position 2" },
+        { { 6, 3, 2, 2, 16, 1 }, "inverse" }, { { 5, 5, 0, 3, 22, 1 }, "vector and tail" },
+        { { 70, 35, 4, 3, 64, 0 }, "threads" }, { { 2, 2, 1, 1, 258, 0 }, "long heads" } } },
+    { "attention_fwd", 1, 4e-6, attention_fwd_arrays, NULL, attention_fwd_right, attention_fwd_run,
+      { { { 1, 1, 1, 1, 2 }, "smallest", 0, 1 }, { { 2, 5, 4, 2, 6 }, "grouped heads, less than a vector", 0, 1 },
+        { { 1, 16, 2, 1, 16 }, "one vector", 0, 0 }, { { 2, 70, 4, 2, 16 }, "two tiles" },
+        { { 1, 64, 3, 3, 32 }, "one whole tile" }, { { 1, 200, 2, 1, 22 }, "four tiles, tails everywhere" },
+        { { 1, 3, 2, 2, 130 }, "long heads" } } },
+    { "attention_bwd", 1, 8e-6, attention_bwd_arrays, attention_bwd_prepare, attention_bwd_right, attention_bwd_run,
+      { { { 1, 1, 1, 1, 2 }, "smallest", 0, 1 }, { { 2, 5, 4, 2, 6 }, "grouped heads, less than a vector", 0, 1 },
+        { { 1, 16, 2, 1, 16 }, "one vector", 0, 0 }, { { 2, 70, 4, 2, 16 }, "two tiles" },
+        { { 1, 64, 3, 3, 32 }, "one whole tile" }, { { 1, 200, 2, 1, 22 }, "four tiles, tails everywhere" },
+        { { 1, 3, 2, 2, 130 }, "long heads" } } },
+    { "swiglu_fwd", 1, 1e-6, swiglu_fwd_arrays, NULL, swiglu_fwd_right, swiglu_fwd_run,
+      { { { 1 }, "smallest", 0, 1 }, { { 16 }, "one vector", 0, 1 }, { { 37 }, "tail", 0, 1 }, { { 10001 }, "threads" } } },
+    { "swiglu_bwd", 1, 2e-6, swiglu_bwd_arrays, NULL, swiglu_bwd_right, swiglu_bwd_run,
+      { { { 1 }, "smallest", 0, 1 }, { { 16 }, "one vector", 0, 1 }, { { 37, 1 }, "tail, in place", 0, 1 },
+        { { 10001 }, "threads" }, { { 10001, 1 }, "threads, in place" } } },
+    { "cross_entropy", 1, 2e-6, cross_entropy_arrays, NULL, cross_entropy_right, cross_entropy_run,
+      { { { 1, 1 }, "smallest" }, { { 3, 16 }, "one vector" }, { { 5, 37 }, "tail" }, { { 9, 5003 }, "threads" } } },
+    { "cross_entropy_grad", 1, 4e-6, cross_entropy_grad_arrays, NULL, cross_entropy_grad_right, cross_entropy_grad_run,
+      { { { 1, 1 }, "smallest" }, { { 3, 16 }, "one vector" }, { { 5, 37 }, "tail" }, { { 9, 5003 }, "threads" } } },
+    { "add", 1, 2e-7, add_arrays, NULL, add_right, add_run, FLAT_SHAPES },
+    { "to_bf16", 1, 0, to_bf16_arrays, NULL, to_bf16_right, to_bf16_run, FLAT_SHAPES },
+    { "sum_squares", 1, 1e-6, sum_squares_arrays, NULL, sum_squares_right, sum_squares_run, FLAT_SHAPES },
+    { "adamw", 1, 2e-6, adamw_arrays, NULL, adamw_right, adamw_run, FLAT_SHAPES },
+};
+
+const size_t conformance_n_ops = sizeof conformance_ops / sizeof *conformance_ops;
+
+const struct op *conformance_op(const char *name)
+{
+    for (size_t i = 0; i < conformance_n_ops; i++)
+        if (strcmp(conformance_ops[i].name, name) == 0)
+            return &conformance_ops[i];
+    return NULL;
+}

@@ -1,0 +1,215 @@
+/* Causal attention by tiles of 64 queries and 64 keys; formulas in ref/attention.c. Tiles right of the diagonal are skipped.
+ *
+ * Forward: scores of a tile are made transposed (keys down, queries along the vectors), so that the softmax over keys works on
+ * whole vectors of queries with no sums across lanes, and only the queries have to be turned around, once for all their
+ * keys. The running maximum and sum are the streaming softmax of Milakov and Gimelshein (arXiv:1805.02867).
+ *
+ * Backward: a tile of keys is turned around once and meets all tiles of queries of all heads that share it; probabilities are
+ * made again from lse. dk and dv of a key/value head belong to one item, and sums are taken in a fixed order. */
+#include "backend/cpu/kernels/simd/micro.h"
+
+enum { TILE = DLC_ATTENTION_TILE, N_VECTORS = TILE / W };
+
+/* to[d][i] = from[i][d], rows of `to` TILE apart; columns beyond n are 0 so that whole vectors can be used. */
+static void turn(float *to, const float *from, size_t row, size_t n, size_t D, float scale)
+{
+    for (size_t i = 0; i < n; i++)
+        for (size_t d = 0; d < D; d++)
+            to[d * TILE + i] = from[i * row + d] * scale;
+    for (size_t d = 0; d < D; d++)
+        for (size_t i = n; i < TILE; i++)
+            to[d * TILE + i] = 0;
+}
+
+struct forward {
+    float *qt;                /* [D][TILE] queries, scaled, turned */
+    float *s;                 /* [key][query] */
+    float *o;                 /* [query][D] */
+    float max[TILE], sum[TILE], shrink[TILE];
+};
+
+/* Turns the scores of n_keys keys into exp(score - max), with maximum and sum brought up to date. */
+static void softmax_tile(struct forward *f, size_t n_keys)
+{
+    for (int i = 0; i < N_VECTORS; i++) {
+        float *s = f->s + i * W;
+        vf old = v_load(f->max + i * W), max = old, sum = v_set(0), shrink;
+
+        for (size_t j = 0; j < n_keys; j++)
+            max = v_max(max, v_load(s + j * TILE));
+        for (size_t j = 0; j < n_keys; j++) {
+            vf p = v_exp(v_load(s + j * TILE) - max);
+
+            v_store(s + j * TILE, p);
+            sum = sum + p;
+        }
+        shrink = v_exp(old - max);
+        v_store(f->shrink + i * W, shrink);
+        v_store(f->max + i * W, max);
+        v_store(f->sum + i * W, v_fma(v_load(f->sum + i * W), shrink, sum));
+    }
+}
+
+/* Every query has seen a key (key 0) after the first tile, so max is only then -infinity, and only before softmax_tile. */
+static void forward_tile(struct forward *f, const float *k, const float *v, size_t kv_row, size_t n_queries,
+                         size_t n_keys, size_t D, int diagonal, int first)
+{
+    micro_product((struct micro_operands){ f->s, TILE, k, kv_row, 1, f->qt, TILE, D, 0 }, n_keys, TILE);
+    for (size_t j = 0; diagonal && j < n_keys; j++)
+        for (size_t i = 0; i < j; i++)
+            f->s[j * TILE + i] = -INFINITY;
+    softmax_tile(f, n_keys);
+    for (size_t i = 0; !first && i < n_queries; i++)
+        for (size_t d = 0; d < D; d += W)
+            v_store_upto(f->o + i * D + d, v_load_upto(f->o + i * D + d, D - d) * v_set(f->shrink[i]), D - d);
+    micro_product((struct micro_operands){ f->o, D, f->s, 1, TILE, v, kv_row, n_keys, !first }, n_queries, D);
+}
+
+static void forward_head(float *y, float *lse, const float *q, const float *k, const float *v,
+                         const struct dlc_attention_shape *s, size_t tile, float *scratch)
+{
+    size_t D = s->D, row = s->H * D, kv_row = s->K * D, first = tile * TILE;
+    size_t n_queries = s->T - first < TILE ? s->T - first : TILE;
+    struct forward f = { .qt = scratch, .s = scratch + D * TILE, .o = scratch + D * TILE + TILE * TILE };
+
+    for (int i = 0; i < TILE; i++) {
+        f.max[i] = -INFINITY;
+        f.sum[i] = 0;
+    }
+    turn(f.qt, q + first * row, row, n_queries, D, 1 / sqrtf((float)D));
+    for (size_t j = 0; j <= tile; j++) {
+        size_t n_keys = j == tile ? n_queries : TILE;
+
+        forward_tile(&f, k + j * TILE * kv_row, v + j * TILE * kv_row, kv_row, n_queries, n_keys, D, j == tile, j == 0);
+    }
+    for (size_t i = 0; i < n_queries; i++) {
+        float *to = y + (first + i) * row;
+
+        for (size_t d = 0; d < D; d += W)
+            v_store_upto(to + d, v_load_upto(f.o + i * D + d, D - d) * v_set(1 / f.sum[i]), D - d);
+        if (lse)
+            lse[first + i] = f.max[i] + logf(f.sum[i]);
+    }
+}
+
+void DLC_KERNEL(attention_fwd)(float *y, float *lse, const float *q, const float *k, const float *v,
+                               const struct dlc_attention_shape *s, size_t item_begin, size_t item_end, float *scratch)
+{
+    size_t n_tiles = dlc_attention_n_tiles(s), G = s->H / s->K;
+
+    for (size_t item = item_begin; item < item_end; item++) {
+        size_t tile = item % n_tiles, kv = item / n_tiles % s->K, b = item / n_tiles / s->K;
+        size_t kv_at = (b * s->T * s->K + kv) * s->D;
+
+        for (size_t h = kv * G; h < (kv + 1) * G; h++) {
+            size_t at = (b * s->T * s->H + h) * s->D;
+
+            forward_head(y + at, lse ? lse + (b * s->H + h) * s->T : NULL, q + at, k + kv_at, v + kv_at, s, tile, scratch);
+        }
+    }
+}
+
+struct backward {
+    float *dq, *dk, *dv;
+    const float *dy, *q, *k, *v, *y, *lse; /* first row of the head and of the tile of keys */
+    float *kt, *vt;                        /* [D][TILE] keys (scaled) and values, turned */
+    float *p, *ds;                         /* [query][key] */
+    size_t row, kv_row, D, n_keys;
+};
+
+/* Scores in p and dy.v in ds become probabilities and their gradient; keys right of the diagonal get 0. */
+static void probabilities(struct backward *b, size_t first, size_t n_queries, int diagonal)
+{
+    float scale = 1 / sqrtf((float)b->D);
+
+    for (size_t i = 0; i < n_queries; i++) {
+        const float *dy = b->dy + (first + i) * b->row, *y = b->y + (first + i) * b->row;
+        float *p = b->p + i * TILE, *ds = b->ds + i * TILE;
+        size_t n = diagonal ? i + 1 : b->n_keys;
+        vf sum = v_set(0), lse = v_set(b->lse[first + i]), delta;
+
+        for (size_t d = 0; d < b->D; d += W)
+            sum = v_fma(v_load_upto(dy + d, b->D - d), v_load_upto(y + d, b->D - d), sum);
+        delta = v_set(v_sum(sum));
+        for (size_t j = 0; j < TILE; j += W) {
+            vf e = v_exp(v_load(p + j) - lse);
+
+            v_store(p + j, e);
+            v_store(ds + j, e * (v_load(ds + j) - delta) * v_set(scale));
+        }
+        for (size_t j = n; j < b->n_keys; j++)
+            p[j] = ds[j] = 0;
+    }
+}
+
+/* One tile of queries of one head against the tile of keys. */
+static void backward_tile(struct backward *b, size_t first, size_t n_queries, int diagonal)
+{
+    const float *q = b->q + first * b->row, *dy = b->dy + first * b->row;
+    size_t row = b->row, kv_row = b->kv_row, D = b->D, n_keys = b->n_keys;
+
+    micro_product((struct micro_operands){ b->p, TILE, q, row, 1, b->kt, TILE, D, 0 }, n_queries, TILE);
+    micro_product((struct micro_operands){ b->ds, TILE, dy, row, 1, b->vt, TILE, D, 0 }, n_queries, TILE);
+    probabilities(b, first, n_queries, diagonal);
+    micro_product((struct micro_operands){ b->dv, kv_row, b->p, 1, TILE, dy, row, n_queries, 1 }, n_keys, D);
+    micro_product((struct micro_operands){ b->dk, kv_row, b->ds, 1, TILE, q, row, n_queries, 1 }, n_keys, D);
+    micro_product((struct micro_operands){ b->dq + first * row, row, b->ds, TILE, 1, b->k, kv_row, n_keys, 1 },
+                  n_queries, D);
+}
+
+static void clear_rows(float *x, size_t row, size_t n, size_t D)
+{
+    for (size_t i = 0; i < n; i++)
+        memset(x + i * row, 0, D * sizeof *x);
+}
+
+/* The tile of keys `tile` of key/value head (b, kv) against all its queries. */
+static void backward_keys(const struct backward *whole, const struct dlc_attention_shape *s, size_t tile)
+{
+    struct backward b = *whole;
+    size_t G = s->H / s->K, at = tile * TILE, n_tiles = dlc_attention_n_tiles(s);
+
+    b.n_keys = s->T - at < TILE ? s->T - at : TILE;
+    b.k += at * b.kv_row;
+    b.v += at * b.kv_row;
+    b.dk += at * b.kv_row;
+    b.dv += at * b.kv_row;
+    turn(b.kt, b.k, b.kv_row, b.n_keys, b.D, 1 / sqrtf((float)b.D));
+    turn(b.vt, b.v, b.kv_row, b.n_keys, b.D, 1);
+    for (size_t g = 0; g < G; g++) {
+        struct backward head = b;
+
+        head.q += g * b.D;
+        head.y += g * b.D;
+        head.dy += g * b.D;
+        head.dq += g * b.D;
+        head.lse += g * s->T;
+        for (size_t i = tile; i < n_tiles; i++)
+            backward_tile(&head, i * TILE, s->T - i * TILE < TILE ? s->T - i * TILE : TILE, i == tile);
+    }
+}
+
+void DLC_KERNEL(attention_bwd)(float *dq, float *dk, float *dv, const float *dy, const float *q, const float *k,
+                               const float *v, const float *y, const float *lse, const struct dlc_attention_shape *s,
+                               size_t item_begin, size_t item_end, float *scratch)
+{
+    size_t T = s->T, H = s->H, D = s->D, G = H / s->K;
+
+    for (size_t item = item_begin; item < item_end; item++) {
+        size_t kv = item % s->K, b = item / s->K, at = (b * T * H + kv * G) * D, kv_at = (b * T * s->K + kv) * D;
+        struct backward whole = {
+            .dq = dq + at, .dk = dk + kv_at, .dv = dv + kv_at,
+            .dy = dy + at, .q = q + at, .k = k + kv_at, .v = v + kv_at, .y = y + at,
+            .lse = lse + (b * H + kv * G) * T,
+            .kt = scratch, .vt = scratch + D * TILE,
+            .p = scratch + 2 * D * TILE, .ds = scratch + 2 * D * TILE + TILE * TILE,
+            .row = H * D, .kv_row = s->K * D, .D = D,
+        };
+
+        clear_rows(whole.dq, whole.row, T, G * D);
+        clear_rows(whole.dk, whole.kv_row, T, D);
+        clear_rows(whole.dv, whole.kv_row, T, D);
+        for (size_t tile = 0; tile < dlc_attention_n_tiles(s); tile++)
+            backward_keys(&whole, s, tile);
+    }
+}

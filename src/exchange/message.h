@@ -1,0 +1,64 @@
+/* Messages between islands and coordinator: small and fixed in layout. Bulk (contributions, theta, gradients) travels
+ * beside them, see exchange.h. docs/protocol.md has the layout; encode and decode stand together in message.c. */
+#ifndef DLC_EXCHANGE_MESSAGE_H
+#define DLC_EXCHANGE_MESSAGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/digest.h"
+#include "base/err.h"
+#include "outer/ledger.h"
+
+typedef enum {
+    /* island to coordinator */
+    DLC_MSG_HELLO = 1,        /* incarnation: I am here and can take an assignment */
+    DLC_MSG_PROGRESS = 2,     /* t, attempt, step, loss, lr, grad_norm, seconds: one inner step is done */
+    DLC_MSG_GRADIENT = 3,     /* t, attempt, step: my gradient stands in my slot (data parallelism) */
+    DLC_MSG_CONTRIBUTION = 4, /* t, attempt, digest, size_bytes: my outer gradient stands in my slot */
+    DLC_MSG_NONFINITE = 5,    /* t, attempt, step, loss, text */
+    DLC_MSG_PAUSED = 6,       /* t, attempt, step: stopped before this inner step, state is saved */
+    DLC_MSG_FAILED = 7,       /* code, text: this island cannot go on */
+    DLC_MSG_RESUPPLY = 8,     /* t, attempt: theta(t-1) arrived with another digest than assigned */
+
+    /* coordinator to island */
+    DLC_MSG_ASSIGN = 20, /* t, attempt, first_step, n_steps, state_step, own_params, digest of theta(t-1), ranges */
+    DLC_MSG_MEAN = 21,   /* t, attempt, step: the mean gradient is there */
+    DLC_MSG_PAUSE = 22,  /* finish the inner step, save, answer PAUSED */
+    DLC_MSG_FINISH = 23  /* the run is over: leave */
+} dlc_message_kind;
+
+struct dlc_message {
+    dlc_message_kind kind;
+    uint32_t incarnation;
+    uint64_t t;
+    uint32_t attempt;
+    int64_t step, first_step, n_steps;
+    uint64_t state_step;
+    bool own_params;
+    uint64_t size_bytes;
+    struct dlc_sha256 digest;
+    double loss, lr, grad_norm, seconds; /* loss: mean over the step's tokens, nats */
+    dlc_err code;
+    char text[200];
+    struct dlc_ranges ranges; /* owned by the message */
+};
+
+#define DLC_MESSAGE_MAX_BYTES 65536
+#define DLC_MESSAGE_HEADER_BYTES 12 /* magic u32, version u16, kind u16, body bytes u32 */
+
+void dlc_message_fini(struct dlc_message *m);
+
+/* Header and body appended to `out` (a dlc_buf's content may be sent as it is). */
+struct dlc_buf;
+dlc_err dlc_message_encode(struct dlc_buf *out, const struct dlc_message *m);
+
+/* Length of the whole message that starts at `bytes` (DLC_MESSAGE_HEADER_BYTES of it are there), or an error when it is
+ * not one of ours: wrong magic, another version, longer than DLC_MESSAGE_MAX_BYTES. */
+dlc_err dlc_message_length(size_t *out, const void *header);
+
+/* A whole message. Any bytes are safe. The caller owns *out (dlc_message_fini). */
+dlc_err dlc_message_decode(struct dlc_message *out, const void *bytes, size_t size_bytes);
+
+#endif

@@ -1,0 +1,26 @@
+/* An island as a process of its own, started by the coordinator on the same machine (exchange: local). */
+#ifndef DLC_ISLAND_ISLAND_MAIN_H
+#define DLC_ISLAND_ISLAND_MAIN_H
+
+#include "config/config.h"
+#include "island/island.h"
+
+struct dlc_island_args {
+    const char *run_folder;
+    const char *run_id;
+    long parent; /* process id of the coordinator */
+    int index;
+    uint32_t incarnation;
+    int socket_fd, memory_fd; /* taken over */
+};
+
+/* Trains until the run is over or paused (DLC_OK), the coordinator is gone (DLC_EPEER) or something fails, which is
+ * reported to the coordinator too. config: run.ini of the run folder, resolved; the vocabulary's size is filled in. */
+dlc_err dlc_island_main(struct dlc_config *config, const struct dlc_island_args *args);
+
+/* The configuration of an island, and the sizes of the exchange, that coordinator and island derive alike. */
+struct dlc_island_config dlc_island_config_of(const struct dlc_config *config, int index, uint32_t incarnation);
+struct dlc_exchange_size dlc_exchange_size_of(const struct dlc_config *config);
+const struct dlc_codec *dlc_codec_of(const struct dlc_config *config);
+
+#endif

@@ -1,0 +1,170 @@
+/* The coordinator's core: membership, rounds, ledger, records and the outer step. Events and time in, actions out; it owns
+ * no socket, no thread, no file and no clock, so the same code runs in one thread under virtual time with a seeded
+ * schedule of faults, on one machine with processes, and across machines.
+ *
+ * One round (outer step t):
+ *
+ *   WAITING   until the islands wanted are here        -> every READY island gets an ASSIGN: lease, steps, state to start from
+ *   TRAINING  until every member has contributed,      -> merge in island order, theta(t), record t
+ *             was refused, or (policy) the deadline passed
+ *   CLOSED    until the driver says record t is durable -> next round, or FINISHED after the last
+ *
+ * An island's states and what moves it between them:
+ *
+ *   state      HELLO            CONTRIBUTION   LOST          round closes
+ *   AWAY       READY *          refused        -             -
+ *   READY      READY (newer)    refused        AWAY          -
+ *   TRAINING   TRAINING *       DONE           LOST          late: READY (policy), else not closed
+ *   DONE       DONE             ignored        DONE (gone)   READY, or AWAY when gone
+ *   LOST       TRAINING *       ignored        -             late: AWAY
+ *   (* LOST or AWAY members of the open round get their assignment again: same lease, same steps, so the result is the
+ *      same as if nothing had happened.)
+ *
+ * An island's inner state (AdamW moments, step) is a function of the committed history: it moves only with a record that
+ * names the island (summed or dropped). Whoever was refused, late or lost goes back to the state of its last record.
+ *
+ * Messages of an older incarnation, attempt or outer step change nothing. */
+#ifndef DLC_OUTER_COORD_H
+#define DLC_OUTER_COORD_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/digest.h"
+#include "base/err.h"
+#include "base/pool.h"
+#include "outer/codecs/codec.h"
+#include "outer/ledger.h"
+#include "outer/outer_opt.h"
+#include "outer/record.h"
+
+struct dlc_coord_config {
+    char run[DLC_RUN_ID_SIZE];
+    uint64_t seed;
+    int n_islands;       /* identities 0 .. n_islands - 1 */
+    size_t n_params;     /* N */
+    int64_t total_steps; /* inner steps per island, whole run */
+    int64_t H;           /* inner steps per round; the last round may be shorter */
+    int batch;           /* samples per island and inner step */
+    int tokens_per_sample;
+    int n_pools;         /* island i draws from pool i mod n_pools when there are at least as many islands as pools,
+                            else in turn from pools i, i + n_islands, ... */
+    bool uniform_weights; /* else: by the tokens of this round */
+    double drop;          /* probability that a contribution is lost (simulated, seeded) */
+    struct dlc_outer_opt opt;
+    const struct dlc_codec *codec;
+
+    /* Lockstep: islands average gradients every inner step (data parallelism), so they end a round with the same bits.
+     * A lost member makes all start the round again, and contributions that differ are a fork, reported as DLC_EFAIL. */
+    bool lockstep;
+
+    /* Policy when a member does not come back: wait for it (it is restarted by somebody), or close without it once
+     * `quorum` members are in and the deadline drawn from earlier arrivals has passed. */
+    bool wait_for_all;
+    int min_islands; /* a round starts with at least this many; wait_for_all: n_islands */
+    int quorum;
+
+    int nonfinite_rollbacks_max; /* rollback policy: attempts a run may set aside; 0: a non-finite loss stops the run */
+    bool publish_before_commit;  /* islands go on while the record is made durable: only where all die together */
+};
+
+/* What an island does next. `lease` is owned by the core and valid until the next event. */
+struct dlc_assignment {
+    uint64_t t;
+    uint32_t attempt;   /* of this round; echoes in everything the island sends about it */
+    int64_t first_step; /* of the whole run, from 0 */
+    int64_t n_steps;
+    const struct dlc_ranges *lease; /* n_steps * batch samples, in order */
+    uint64_t state_step; /* start from the inner state after outer step state_step (0: fresh) */
+    bool own_params;     /* start from that state's own parameters instead of theta(t-1) */
+    struct dlc_sha256 theta; /* digest of theta(t-1) */
+};
+
+typedef enum {
+    DLC_EVENT_HELLO,        /* island, incarnation */
+    DLC_EVENT_CONTRIBUTION, /* island, incarnation, t, attempt, payload, digest */
+    DLC_EVENT_PROGRESS,     /* island, incarnation: it is alive and moved on */
+    DLC_EVENT_NONFINITE,    /* island, incarnation, t, attempt, step, text */
+    DLC_EVENT_RESUPPLY,     /* island, incarnation, t, attempt: theta(t-1) did not arrive as it was sent */
+    DLC_EVENT_LOST,         /* island, incarnation: its connection closed or it died */
+    DLC_EVENT_COMMITTED,    /* t: record t is durable */
+    DLC_EVENT_TICK          /* nothing but time */
+} dlc_event_kind;
+
+struct dlc_event {
+    dlc_event_kind kind;
+    int island;
+    uint32_t incarnation; /* grows with every start of the island */
+    uint64_t t;
+    uint32_t attempt;
+    int64_t step;
+    const void *payload; /* stays the caller's; must stay valid and unchanged until the round is closed */
+    size_t payload_bytes;
+    struct dlc_sha256 digest; /* of the payload; an exchange over a wire has compared it with the bytes */
+    const char *text;
+};
+
+typedef enum {
+    DLC_ACTION_ASSIGN,  /* island, assignment */
+    DLC_ACTION_REFUSED, /* island, t, text: log and count it; the island waits for its next assignment */
+    DLC_ACTION_CLOSED,  /* t, record: theta(t) stands in dlc_coord_theta(); publish it, make the record durable, then send
+                           DLC_EVENT_COMMITTED. With publish_before_commit the assignments of t+1 precede this action. */
+    DLC_ACTION_SUSPECT, /* island, waited_s: silent for far longer than was observed before; restart it or drop it */
+    DLC_ACTION_FINISHED, /* the last record is durable; islands may leave */
+    DLC_ACTION_FAILED   /* code, text: the run cannot go on; history up to the last record is whole */
+} dlc_action_kind;
+
+struct dlc_action {
+    dlc_action_kind kind;
+    int island;
+    uint64_t t;
+    struct dlc_assignment assignment;
+    const struct dlc_record *record; /* valid until the next round closes */
+    double waited_s;
+    dlc_err code;
+    char text[256];
+};
+
+typedef struct dlc_coord dlc_coord;
+
+/* Memory of N-sized arrays is the caller's (shared memory, heap, ...) and must outlive the core:
+ *   theta[2]  theta(t) lives in theta[t & 1]; the other one keeps theta(t-1) until the next round closes
+ *   state[2]  outer optimizer state, dlc_outer_opt_n_state() of them, zeroed for a new run
+ *   pool      divides the merge; may be NULL
+ * A new run starts with theta(0) in theta[0]. */
+dlc_err dlc_coord_create(dlc_coord **out, const struct dlc_coord_config *config, float *const theta[2],
+                         float *const state[2], dlc_pool *pool);
+
+/* Continues after record t: `saved` is what dlc_coord_to_json gave then, theta[t & 1] and state are filled with what was
+ * saved, `last` is record t (NULL when t = 0). Digests are compared with the record: DLC_EINPUT when they differ. */
+dlc_err dlc_coord_resume(dlc_coord **out, const struct dlc_coord_config *config, float *const theta[2],
+                         float *const state[2], dlc_pool *pool, const json_t *saved, const struct dlc_record *last);
+void dlc_coord_destroy(dlc_coord *c); /* accepts NULL */
+
+/* Takes one event at time now_ns (monotonic). DLC_EFAIL and DLC_ENOMEM are failures of the core itself; what an island
+ * did wrong comes out as an action. */
+dlc_err dlc_coord_event(dlc_coord *c, int64_t now_ns, const struct dlc_event *event);
+
+/* The next action, in order; false when there is none. */
+bool dlc_coord_next_action(dlc_coord *c, struct dlc_action *out);
+
+/* When a TICK is wanted at the latest; INT64_MAX: none. */
+int64_t dlc_coord_deadline_ns(const dlc_coord *c);
+
+/* What has to be kept with record t so that the run can continue after it: ledger, islands, norms. Call it on CLOSED,
+ * before later events. New reference; NULL out of memory. */
+json_t *dlc_coord_to_json(const dlc_coord *c);
+
+uint64_t dlc_coord_t(const dlc_coord *c); /* the last closed outer step */
+const float *dlc_coord_theta(const dlc_coord *c);
+const struct dlc_sha256 *dlc_coord_theta_digest(const dlc_coord *c);
+uint64_t dlc_coord_n_rounds(const struct dlc_coord_config *config);
+const dlc_ledger *dlc_coord_ledger(const dlc_coord *c);
+bool dlc_coord_is_finished(const dlc_coord *c);
+
+/* Who is waited for: islands of the open round that have not contributed; returns their number, fills at most max. */
+int dlc_coord_waiting_for(const dlc_coord *c, int *islands, int max);
+
+#endif

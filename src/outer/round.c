@@ -1,0 +1,266 @@
+/* Opening and closing of a round. */
+#include "outer/coord_internal.h"
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "outer/merge.h"
+
+#define STREAM_DROP 0x64726f70u
+
+int64_t dlc__coord_round_steps(const struct dlc_coord_config *cfg, uint64_t t)
+{
+    int64_t first = (int64_t)(t - 1) * cfg->H, left = cfg->total_steps - first;
+
+    return left < cfg->H ? left : cfg->H;
+}
+
+static int pool_of(const struct dlc_coord_config *cfg, int island, uint64_t t)
+{
+    int own;
+
+    if (cfg->n_islands >= cfg->n_pools)
+        return island % cfg->n_pools;
+    own = (cfg->n_pools - island + cfg->n_islands - 1) / cfg->n_islands; /* pools island, island + K, ... */
+    return island + cfg->n_islands * (int)(t % (uint64_t)own);
+}
+
+dlc_err dlc__coord_lease(struct dlc_coord *c, int island)
+{
+    uint64_t t = c->t + 1, count = (uint64_t)dlc__coord_round_steps(&c->cfg, t) * (uint64_t)c->cfg.batch;
+
+    c->islands[island].lease.n = 0;
+    c->islands[island].n_resupplied = 0;
+    return dlc_ledger_lease(c->ledger, &c->islands[island].lease, island, pool_of(&c->cfg, island, t), count);
+}
+
+dlc_err dlc__coord_assign(struct dlc_coord *c, int island)
+{
+    struct dlc__island *isl = &c->islands[island];
+    uint64_t t = c->t + 1;
+
+    isl->state = DLC_ISLAND_TRAINING;
+    isl->refused = false;
+    isl->payload = NULL;
+    return dlc__coord_push(c, (struct dlc_action){
+        .kind = DLC_ACTION_ASSIGN,
+        .island = island,
+        .t = t,
+        .assignment = { .t = t,
+                        .attempt = c->attempt,
+                        .first_step = (int64_t)(t - 1) * c->cfg.H,
+                        .n_steps = dlc__coord_round_steps(&c->cfg, t),
+                        .lease = &isl->lease,
+                        .state_step = isl->state_step,
+                        .own_params = isl->own_params,
+                        .theta = c->theta_digest },
+    });
+}
+
+dlc_err dlc__coord_open_round(struct dlc_coord *c, int64_t now_ns)
+{
+    int n_ready = 0, wanted = c->cfg.wait_for_all ? c->cfg.n_islands : c->cfg.min_islands;
+
+    for (int i = 0; i < c->cfg.n_islands; i++)
+        n_ready += c->islands[i].state == DLC_ISLAND_READY;
+    if (n_ready < wanted)
+        return DLC_OK;
+    c->round = DLC_ROUND_TRAINING;
+    c->attempt = 1;
+    c->opened_ns = now_ns;
+    c->close_by_ns = INT64_MAX;
+    for (int i = 0; i < c->cfg.n_islands; i++) {
+        c->islands[i].member = c->islands[i].state == DLC_ISLAND_READY;
+        if (!c->islands[i].member)
+            continue;
+        c->islands[i].last_heard_ns = now_ns;
+        DLC_TRY(dlc__coord_lease(c, i));
+        DLC_TRY(dlc__coord_assign(c, i));
+    }
+    return DLC_OK;
+}
+
+static bool is_dropped(const struct dlc_coord_config *cfg, uint64_t t, int island)
+{
+    return cfg->drop > 0 &&
+           dlc_rng_uniform(cfg->seed, STREAM_DROP, (t - 1) * (uint64_t)cfg->n_islands + (uint64_t)island) < cfg->drop;
+}
+
+static dlc_member_fate fate_of(const struct dlc_coord *c, int island)
+{
+    const struct dlc__island *isl = &c->islands[island];
+
+    if (isl->refused)
+        return DLC_MEMBER_REFUSED;
+    if (isl->state != DLC_ISLAND_DONE)
+        return DLC_MEMBER_LATE;
+    return is_dropped(&c->cfg, c->t + 1, island) ? DLC_MEMBER_DROPPED : DLC_MEMBER_SUMMED;
+}
+
+/* Fills c->record's members, with the ranges each summed one consumes (those of its dropped rounds first). */
+static dlc_err list_members(struct dlc_coord *c, uint64_t round_tokens)
+{
+    struct dlc_record *r = &c->record;
+
+    r->members = dlc_calloc((size_t)c->cfg.n_islands, sizeof *r->members);
+    if (!r->members)
+        return DLC_ENOMEM;
+    for (int i = 0; i < c->cfg.n_islands; i++) {
+        struct dlc__island *isl = &c->islands[i];
+        struct dlc_record_member *m = &r->members[r->n_members];
+
+        if (!isl->member)
+            continue;
+        r->n_members++;
+        m->island = i;
+        m->fate = fate_of(c, i);
+        if (m->fate != DLC_MEMBER_LATE)
+            m->payload = isl->digest;
+        if (m->fate != DLC_MEMBER_SUMMED)
+            continue;
+        m->weight = c->cfg.uniform_weights ? 1 : round_tokens;
+        for (size_t k = 0; k < isl->pending.n; k++)
+            DLC_TRY(dlc_ranges_add(&m->ranges, isl->pending.items[k]));
+        for (size_t k = 0; k < isl->lease.n; k++)
+            DLC_TRY(dlc_ranges_add(&m->ranges, isl->lease.items[k]));
+        c->n_tokens += dlc_ranges_count(&m->ranges) * (uint64_t)c->cfg.tokens_per_sample;
+    }
+    return DLC_OK;
+}
+
+static size_t collect_parts(struct dlc_merge_part *parts, const struct dlc_coord *c)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < c->record.n_members; i++) {
+        const struct dlc_record_member *m = &c->record.members[i];
+
+        if (m->fate == DLC_MEMBER_SUMMED)
+            parts[n++] = (struct dlc_merge_part){ c->islands[m->island].payload, (double)m->weight };
+    }
+    return n;
+}
+
+/* In lockstep everyone ends the round with the same bits: one contribution stands for all, and it is theta(t). */
+static dlc_err check_lockstep(struct dlc_coord *c)
+{
+    const struct dlc_record_member *first = &c->record.members[0];
+
+    for (size_t i = 1; i < c->record.n_members; i++) {
+        const struct dlc_record_member *m = &c->record.members[i];
+
+        if (!dlc_sha256_equal(&m->payload, &first->payload))
+            return dlc_fail(DLC_EFAIL, "outer step %llu: islands %d and %d averaged every gradient and yet differ",
+                            (unsigned long long)c->record.t, first->island, m->island);
+    }
+    return DLC_OK;
+}
+
+static dlc_err take_outer_step(struct dlc_coord *c)
+{
+    static const struct dlc_outer_opt adopt = { .kind = DLC_OUTER_SGD, .lr = 1.0 };
+    uint64_t t = c->record.t;
+    float *to = c->theta[t & 1], *from = c->theta[(t - 1) & 1];
+    struct dlc_merge_part *parts = dlc_calloc((size_t)c->cfg.n_islands, sizeof *parts);
+    dlc_err err = DLC_OK;
+    size_t n;
+
+    if (!parts)
+        return DLC_ENOMEM;
+    n = collect_parts(parts, c);
+    if (n == 0) {
+        memcpy(to, from, c->cfg.n_params * sizeof *to); /* everything was lost: nothing to step on */
+    } else if (c->cfg.lockstep) {
+        err = check_lockstep(c);
+        c->record.delta_norm = dlc_merge(to, from, c->state, c->cfg.codec, parts, 1, &adopt, c->cfg.n_params, t, c->pool);
+    } else {
+        c->record.delta_norm =
+            dlc_merge(to, from, c->state, c->cfg.codec, parts, n, &c->cfg.opt, c->cfg.n_params, t, c->pool);
+    }
+    dlc_free(parts);
+    return err;
+}
+
+dlc_err dlc__coord_digest_state(struct dlc_sha256 *out, const struct dlc_coord *c)
+{
+    dlc_sha256_ctx *ctx;
+
+    DLC_TRY(dlc_sha256_create(&ctx));
+    for (int i = 0; i < dlc_outer_opt_n_state(c->cfg.opt.kind); i++)
+        dlc_sha256_update(ctx, c->state[i], c->cfg.n_params * sizeof(float));
+    *out = dlc_sha256_final(ctx);
+    dlc_sha256_destroy(ctx);
+    return DLC_OK;
+}
+
+static dlc_err settle_island(struct dlc_coord *c, const struct dlc_record_member *m)
+{
+    struct dlc__island *isl = &c->islands[m->island];
+
+    switch (m->fate) {
+    case DLC_MEMBER_SUMMED:
+        DLC_TRY(dlc_ledger_consume(c->ledger, m->island, &m->ranges));
+        isl->pending.n = 0;
+        isl->state_step = c->record.t;
+        isl->own_params = false;
+        break;
+    case DLC_MEMBER_DROPPED:
+        for (size_t k = 0; k < isl->lease.n; k++)
+            DLC_TRY(dlc_ranges_add(&isl->pending, isl->lease.items[k]));
+        isl->state_step = c->record.t;
+        isl->own_params = true;
+        break;
+    case DLC_MEMBER_REFUSED:
+    case DLC_MEMBER_LATE: DLC_TRY(dlc_ledger_return(c->ledger, m->island, &isl->lease)); break;
+    }
+    isl->lease.n = 0;
+    isl->payload = NULL;
+    isl->member = false;
+    isl->state = isl->state == DLC_ISLAND_LOST || isl->gone ? DLC_ISLAND_AWAY : DLC_ISLAND_READY;
+    isl->gone = false;
+    return DLC_OK;
+}
+
+/* The pending ranges of simulated losses go back to the pool when there is no round left to bring them in. */
+static dlc_err return_pending(struct dlc_coord *c)
+{
+    for (int i = 0; i < c->cfg.n_islands; i++) {
+        DLC_TRY(dlc_ledger_return(c->ledger, i, &c->islands[i].pending));
+        c->islands[i].pending.n = 0;
+    }
+    return DLC_OK;
+}
+
+dlc_err dlc__coord_close_round(struct dlc_coord *c, int64_t now_ns)
+{
+    uint64_t t = c->t + 1;
+    struct dlc_sha256 prev = c->record.hash;
+    bool last = t == dlc_coord_n_rounds(&c->cfg);
+    uint64_t round_tokens =
+        (uint64_t)dlc__coord_round_steps(&c->cfg, t) * (uint64_t)c->cfg.batch * (uint64_t)c->cfg.tokens_per_sample;
+
+    dlc_record_fini(&c->record);
+    memcpy(c->record.run, c->cfg.run, sizeof c->record.run);
+    c->record.t = t;
+    c->record.prev = prev;
+    c->record.step = (int64_t)(t - 1) * c->cfg.H + dlc__coord_round_steps(&c->cfg, t);
+    DLC_TRY(list_members(c, round_tokens));
+    c->record.n_alive = (int)c->record.n_members;
+    DLC_TRY(dlc_ranges_copy(&c->record.discarded, &c->discarded));
+    DLC_TRY(take_outer_step(c));
+    c->record.n_tokens = c->n_tokens;
+    c->record.theta = c->theta_digest = dlc_sha256(c->theta[t & 1], c->cfg.n_params * sizeof(float));
+    DLC_TRY(dlc__coord_digest_state(&c->record.outer, c));
+    DLC_TRY(dlc_record_seal(&c->record));
+    for (size_t i = 0; i < c->record.n_members; i++)
+        DLC_TRY(settle_island(c, &c->record.members[i]));
+    if (last)
+        DLC_TRY(return_pending(c));
+    c->discarded.n = 0;
+    c->t = t;
+    c->uncommitted = true;
+    c->round = last ? DLC_ROUND_FINISHED : DLC_ROUND_WAITING;
+    DLC_TRY(dlc__coord_save(c));
+    if (c->cfg.publish_before_commit && !last)
+        DLC_TRY(dlc__coord_open_round(c, now_ns));
+    return dlc__coord_push(c, (struct dlc_action){ .kind = DLC_ACTION_CLOSED, .t = t, .record = &c->record });
+}
