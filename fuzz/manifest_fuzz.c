@@ -20,7 +20,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (dlc_json_parse(&m, (const char *)data, size, "fuzz") != DLC_OK)
         return 0;
     if (dlc__manifest_check(m, "fuzz") == DLC_OK) {
-        json_object_foreach(json_object_get(m, "files"), name, entry) {
+        json_object_foreach(json_object_get(m, "files"), name, entry)
+        {
             if (strchr(name, '/') || name[0] == '\0' || strcmp(name, "..") == 0)
                 abort();
         }

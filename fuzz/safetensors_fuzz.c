@@ -1,4 +1,5 @@
-/* safetensors: whatever the bytes are, they are refused with a text, or every tensor can be found and read to its end. */
+/* safetensors: whatever the bytes are, they are refused with a text, or every tensor can be found and read to its end.
+ */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -8,9 +8,9 @@
 #include "base/file.h"
 #include "base/mem.h"
 
-/* jansson's memory is the program's: counted, and failed by tests. Not while parsing, however: jansson 2.14 reads past its
- * own buffer when that cannot grow. Blocks made before this is in force are malloc's as well.
- * A failed allocation is also noted here, because jansson overlooks some of them, or calls them a syntax error. */
+/* jansson's memory is the program's: counted, and failed by tests. Not while parsing, however: jansson 2.14 reads past
+ * its own buffer when that cannot grow. Blocks made before this is in force are malloc's as well. A failed allocation
+ * is also noted here, because jansson overlooks some of them, or calls them a syntax error. */
 static _Thread_local bool parsing, starved;
 
 static void *json_alloc(size_t size_bytes)
@@ -118,7 +118,8 @@ static dlc_err mistyped(const json_t *v, const char *key, const char *expected, 
     return dlc_fail(DLC_EINPUT, "%s: \"%s\" should be %s, found %s", where, key, expected, type_name(v));
 }
 
-dlc_err dlc_json_get_int(int64_t *out, const json_t *object, const char *key, int64_t min, int64_t max, const char *where)
+dlc_err dlc_json_get_int(int64_t *out, const json_t *object, const char *key, int64_t min, int64_t max,
+                         const char *where)
 {
     const json_t *v = json_object_get(object, key);
 
