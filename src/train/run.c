@@ -45,7 +45,7 @@ static dlc_err begin_eval(struct dlc_run *run, const struct dlc_record *record, 
 
 /* --- what the coordinator asks for ----------------------------------------------------------------------------------- */
 
-static dlc_err remove_paused(const struct dlc_run *run)
+dlc_err dlc_run_remove_paused(const struct dlc_run *run)
 {
     char path[DLC_PATH_MAX];
 
@@ -69,7 +69,7 @@ static dlc_err on_commit(void *self, const struct dlc_record *record, const json
     double now_s = dlc_now_s(), wait_s = run->first_arrival_s > 0 ? now_s - run->first_arrival_s : 0;
 
     DLC_TRY(dlc_saver_commit(&run->saver, record, saved, theta, last));
-    DLC_TRY(remove_paused(run));
+    DLC_TRY(dlc_run_remove_paused(run));
     DLC_TRY(keep_last(run, record));
     memset(run->deaths, 0, sizeof run->deaths);
     DLC_TRY(dlc_progress_outer(run->progress, record, wait_s));
