@@ -19,6 +19,7 @@ struct dlc_cpu {
     const struct dlc_matmul_lib *lib;
     void *lib_state;
     dlc_isa isa;
+    int plain_only; /* "ref" was asked for by name: no library either, they use the machine's vectors */
     int n_threads;
 
     /* Working memory, allocated at creation for the largest need and resident only where it was ever touched: */

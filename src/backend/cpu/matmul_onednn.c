@@ -293,8 +293,8 @@ static dlc_err open_with(struct dlc_cpu *cpu, int f32_by_primitives)
     struct onednn *o;
     dnnl_status_t status;
 
-    if (cpu->isa == DLC_ISA_REF)
-        return DLC_ENOTFOUND; /* it would use the machine's vectors */
+    if (cpu->plain_only)
+        return DLC_ENOTFOUND;
     o = cpu->lib_state = dlc_calloc(1, sizeof *o);
     if (!o)
         return DLC_ENOMEM;
