@@ -83,7 +83,8 @@ static dlc_err choose_matmul(struct dlc_cpu *cpu, const char *name)
     return dlc_fail(DLC_EUSAGE, "matrix products by \"%s\": not in this build or not on this machine; use auto", name);
 }
 
-/* What the largest operation needs: attention tiles grow with the head dimension, builtin products have fixed panels. */
+/* What the largest operation needs: attention tiles grow with the head dimension, builtin products have fixed panels.
+ */
 static size_t worker_floats(void)
 {
     return (size_t)8 * DLC_ATTENTION_TILE * (DLC_MAX_HEAD_DIM + DLC_ATTENTION_TILE);

@@ -1,6 +1,6 @@
-/* oneDNN: f32 by its sgemm; bf16 by matmul primitives where the machine has instructions for bf16, elsewhere by the builtin
- * product, which converts while it packs. "onednn-primitive" does f32 by primitives too: a test of that path for machines
- * without bf16.
+/* oneDNN: f32 by its sgemm; bf16 by matmul primitives where the machine has instructions for bf16, elsewhere by the
+ * builtin product, which converts while it packs. "onednn-primitive" does f32 by primitives too: a test of that path
+ * for machines without bf16.
  *
  * A primitive is made once for a shape and kept by the worker that made it. It is made and run in that worker's thread,
  * which has told OpenMP to use one thread. */
@@ -330,4 +330,5 @@ static dlc_err open_primitives(struct dlc_cpu *cpu)
 }
 
 const struct dlc_matmul_lib dlc_matmul_onednn = { "onednn", open_onednn, close_onednn, multiply };
-const struct dlc_matmul_lib dlc_matmul_onednn_primitives = { "onednn-primitive", open_primitives, close_onednn, multiply };
+const struct dlc_matmul_lib dlc_matmul_onednn_primitives = { "onednn-primitive", open_primitives, close_onednn,
+                                                             multiply };
