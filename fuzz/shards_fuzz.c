@@ -1,5 +1,5 @@
-/* A folder of shards from anybody. Input: length of meta.json (two bytes, little-endian), meta.json, one shard; the shard
- * is also opened without meta.json, as shards of other programs are. What opens must be readable to its ends. */
+/* A folder of shards from anybody. Input: length of meta.json (two bytes, little-endian), meta.json, one shard; the
+ * shard is also opened without meta.json, as shards of other programs are. What opens must be readable to its ends. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>

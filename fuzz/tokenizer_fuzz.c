@@ -1,5 +1,5 @@
-/* tokenizer.json from anybody, then a round trip of anything. Input: the file, a zero byte, a text. Whatever parses must
- * give any text back exactly. */
+/* tokenizer.json from anybody, then a round trip of anything. Input: the file, a zero byte, a text. Whatever parses
+ * must give any text back exactly. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
