@@ -16,7 +16,7 @@
 #include "ckpt/ckpt_test_util.h"
 #include "ckpt/safetensors.h"
 
-static char folder[] = "/tmp/dlc-safetensors-XXXXXX";
+static char folder[64];
 
 static const char *in_folder(const char *name)
 {
@@ -29,7 +29,7 @@ static const char *in_folder(const char *name)
 static int make_folder(void **state)
 {
     (void)state;
-    return mkdtemp(folder) ? 0 : -1;
+    return test_make_folder(folder, sizeof folder, "safetensors");
 }
 
 static int remove_folder(void **state)
@@ -93,8 +93,10 @@ static const struct {
     { "fractional dim", "{\"a\":" T("U8", "[1.0]", "[0,1]") "}", 0, 1, "entry 0 of \"shape\"" },
     { "dim of 2^63", "{\"a\":" T("U8", "[9223372036854775808]", "[0,1]") "}", 0, 1, "not valid JSON" },
     { "five dims", "{\"a\":" T("U8", "[1,1,1,1,1]", "[0,1]") "}", 0, 1, "5 entries, at most 4" },
-    { "product 2^64 wraps to 0", "{\"a\":" T("U8", "[4294967296,4294967296]", "[0,0]") "}", 0, 0, "more than 2^64 values" },
-    { "zero does not hide an overflow", "{\"a\":" T("U8", "[4294967296,4294967296,0]", "[0,0]") "}", 0, 0, "2^64 values" },
+    { "product 2^64 wraps to 0", "{\"a\":" T("U8", "[4294967296,4294967296]", "[0,0]") "}", 0, 0,
+      "more than 2^64 values" },
+    { "zero does not hide an overflow", "{\"a\":" T("U8", "[4294967296,4294967296,0]", "[0,0]") "}", 0, 0,
+      "2^64 values" },
     { "bits wrap to 0", "{\"a\":" T("F32", "[576460752303423488]", "[0,0]") "}", 0, 0, "2^64 bits" },
     { "half a byte", "{\"a\":" T("F4", "[3]", "[0,1]") "}", 0, 1, "not whole bytes" },
     { "no offsets", "{\"a\":{\"dtype\":\"U8\",\"shape\":[1]}}", 0, 1, "\"data_offsets\" is missing" },
@@ -110,7 +112,8 @@ static const struct {
     { "empty tensor inside another", "{\"a\":" T("U8", "[2]", "[0,2]") ",\"b\":" T("U8", "[0]", "[1,1]") "}", 0, 2,
       "overlap" },
     { "data cut off", "{\"a\":" T("U8", "[4]", "[0,4]") "}", 0, 3, "cut off: tensor \"a\" ends at 4" },
-    { "offsets far outside", "{\"a\":" T("U8", "[1152921504606846976]", "[0,1152921504606846976]") "}", 0, 8, "cut off" },
+    { "offsets far outside", "{\"a\":" T("U8", "[1152921504606846976]", "[0,1152921504606846976]") "}", 0, 8,
+      "cut off" },
     { "trailing byte", "{\"a\":" T("U8", "[4]", "[0,4]") "}", 0, 5, "1 bytes follow the last tensor" },
     { "data without tensors", "{}", 0, 8, "8 bytes follow" },
     { "line break and escape in a name", "{\"a\\n\\u001b[2J\":1}", 0, 0, "tensor \"a??[2J\"" },
@@ -166,13 +169,16 @@ static const struct {
     { "white space around", " \n{ } \t ", 0, 0 },
     { "scalar", "{\"a\":" T("F32", "[]", "[0,4]") "}", 4, 1 },
     { "zero-sized dim beside others at the same place",
-      "{\"b\":" T("F32", "[0,7]", "[4,4]") ",\"a\":" T("F32", "[1]", "[0,4]") ",\"c\":" T("F32", "[0]", "[0,0]") "}", 4, 3 },
-    { "header not in the order of the data", "{\"a\":" T("U8", "[1]", "[1,2]") ",\"b\":" T("U8", "[1]", "[0,1]") "}", 2, 2 },
+      "{\"b\":" T("F32", "[0,7]", "[4,4]") ",\"a\":" T("F32", "[1]", "[0,4]") ",\"c\":" T("F32", "[0]", "[0,0]") "}", 4,
+      3 },
+    { "header not in the order of the data", "{\"a\":" T("U8", "[1]", "[1,2]") ",\"b\":" T("U8", "[1]", "[0,1]") "}", 2,
+      2 },
     { "unknown member", "{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1],\"more\":[]}}", 1, 1 },
     { "two half-byte values", "{\"a\":" T("F4", "[2]", "[0,1]") "}", 1, 1 },
     { "dtypes that only other programs use",
-      "{\"a\":" T("F64", "[1]", "[0,8]") ",\"b\":" T("BOOL", "[1]", "[8,9]") ",\"c\":" T("F8_E4M3", "[1]", "[9,10]") "}", 10,
-      3 },
+      "{\"a\":" T("F64", "[1]", "[0,8]") ",\"b\":" T("BOOL", "[1]", "[8,9]") ",\"c\":" T("F8_E4M3", "[1]",
+                                                                                         "[9,10]") "}",
+      10, 3 },
     { "empty name", "{\"\":" T("U8", "[1]", "[0,1]") "}", 1, 1 },
 };
 
@@ -212,7 +218,8 @@ enum { N_SAMPLE = sizeof sample / sizeof *sample };
 /* What the format's own library (safetensors 0.8 for Python) writes for the same tensors. */
 static const char sample_bytes[] =
     "\x00\x01\x00\x00\x00\x00\x00\x00{\"__metadata__\":{\"format\":\"pt\"},\"A\":{\"dtype\":\"F32\",\"shape\":[0,4],"
-    "\"data_offsets\":[0,0]},\"b\":{\"dtype\":\"F32\",\"shape\":[1,3],\"data_offsets\":[0,12]},\"c\":{\"dtype\":\"F32\","
+    "\"data_offsets\":[0,0]},\"b\":{\"dtype\":\"F32\",\"shape\":[1,3],\"data_offsets\":[0,12]},\"c\":{\"dtype\":"
+    "\"F32\","
     "\"shape\":[],\"data_offsets\":[12,16]},\"a\":{\"dtype\":\"BF16\",\"shape\":[2],\"data_offsets\":[16,20]}}   "
     "\x00\x00\x80?\x00\x00\x00@\x00\x00@@\x00\x00\x80>\xc0?\x00\xc0";
 
@@ -232,7 +239,8 @@ static void bytes_are_those_of_the_reference_library(void **state)
 static void written_values_come_back(void **state)
 {
     const struct dlc_st_meta meta[] = { { "diloco", "outer \"state\"" }, { "t", "40" } };
-    const struct dlc_st_write_tensor tensors[] = { { "f", DLC_F32, 1, { 6 }, six }, { "h", DLC_BF16, 2, { 2, 3 }, six } };
+    const struct dlc_st_write_tensor tensors[] = { { "f", DLC_F32, 1, { 6 }, six },
+                                                   { "h", DLC_BF16, 2, { 2, 3 }, six } };
     const char *path = in_folder("values");
     const struct dlc_st_tensor *t;
     float back[6];
@@ -337,16 +345,23 @@ static void wrong_descriptions_are_not_written(void **state)
         const char *text;
     } rows[] = {
         { "two of a name", { { "a", DLC_F32, 1, { 1 }, six }, { "a", DLC_BF16, 1, { 1 }, six } }, "two tensors" },
-        { "metadata's name", { { "__metadata__", DLC_F32, 1, { 1 }, six }, { "a", DLC_F32, 1, { 1 }, six } }, "two tensors" },
+        { "metadata's name",
+          { { "__metadata__", DLC_F32, 1, { 1 }, six }, { "a", DLC_F32, 1, { 1 }, six } },
+          "two tensors" },
         { "f16", { { "a", DLC_F16, 1, { 1 }, six }, { "b", DLC_F32, 1, { 1 }, six } }, "only F32 and BF16" },
         { "five dims", { { "a", DLC_F32, 5, { 1 }, six }, { "b", DLC_F32, 1, { 1 }, six } }, "5 dimensions" },
-        { "overflow", { { "a", DLC_F32, 2, { 1ull << 32, 1ull << 32 }, six }, { "b", DLC_F32, 1, { 1 }, six } }, "2^64" },
-        { "too many bytes", { { "a", DLC_F32, 1, { 1ull << 62 }, six }, { "b", DLC_F32, 1, { 1 }, six } }, "2^63 bytes" },
+        { "overflow",
+          { { "a", DLC_F32, 2, { 1ull << 32, 1ull << 32 }, six }, { "b", DLC_F32, 1, { 1 }, six } },
+          "2^64" },
+        { "too many bytes",
+          { { "a", DLC_F32, 1, { 1ull << 62 }, six }, { "b", DLC_F32, 1, { 1 }, six } },
+          "2^63 bytes" },
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        if (dlc_st_write(in_folder("wrong"), rows[i].t, 2, NULL, 0) != DLC_EUSAGE || !strstr(dlc_err_text(), rows[i].text))
+        if (dlc_st_write(in_folder("wrong"), rows[i].t, 2, NULL, 0) != DLC_EUSAGE ||
+            !strstr(dlc_err_text(), rows[i].text))
             fail_msg("%s: %s", rows[i].why, dlc_err_text());
         assert_false(dlc_file_exists(in_folder("wrong")));
     }
@@ -377,7 +392,7 @@ static void any_allocation_may_fail(void **state)
     assert_int_equal(mkdir(in_folder("oom"), 0755), 0);
     snprintf(path, sizeof path, "%s", in_folder("oom/f"));
     assert_true(test_walk_allocations(write_sample, path) >= 10);
-    assert_true(test_walk_allocations(open_sample, path) >= 10);
+    assert_true(test_walk_allocations(open_sample, path) >= 4);
     assert_int_equal(dlc_list_folder(&names, in_folder("oom")), DLC_OK);
     assert_int_equal(names.n, 1); /* no temporary left */
     dlc_names_free(&names);
@@ -385,22 +400,23 @@ static void any_allocation_may_fail(void **state)
 
 static void a_full_disk_leaves_the_old_file(void **state)
 {
-    static float zeros[100000];
-    const struct dlc_st_write_tensor big[] = { { "z", DLC_F32, 1, { 100000 }, zeros } };
     struct dlc_buf b = { 0 };
     struct test_full_disk disk;
     char path[DLC_PATH_MAX];
+    int n_files;
 
     (void)state;
     test_full_disk_begin(&disk, in_folder("full"));
     assert_int_equal(dlc_path_join(path, disk.folder, "f"), DLC_OK);
     assert_int_equal(dlc_st_write(path, sample, N_SAMPLE, NULL, 0), DLC_OK);
-    assert_int_equal(dlc_st_write(path, big, 1, NULL, 0), DLC_EIO);
+    test_full_disk_fill(&disk);
+    n_files = test_count_files(disk.folder);
+    assert_int_equal(dlc_st_write(path, sample, N_SAMPLE, NULL, 0), DLC_EIO);
     if (!strstr(dlc_err_text(), path) || !strstr(dlc_err_text(), disk.reason))
         fail_msg("%s", dlc_err_text());
     assert_int_equal(dlc_file_read(&b, path, 1000), DLC_OK);
     assert_memory_equal(b.data, sample_bytes, b.len);
-    assert_int_equal(test_count_files(disk.folder), 1);
+    assert_int_equal(test_count_files(disk.folder), n_files); /* no temporary left */
     dlc_buf_fini(&b);
     test_full_disk_end(&disk);
 }
