@@ -19,8 +19,11 @@ dlc_err dlc_json_parse(json_t **out, const char *text, size_t size_bytes, const 
     json_error_t e;
 
     *out = json_loadb(text, size_bytes, JSON_REJECT_DUPLICATES, &e);
-    if (!*out && dlc_mem_n_failed() != failed_before) /* jansson calls it a syntax error */
+    if (dlc_mem_n_failed() != failed_before) { /* jansson calls it a syntax error, or overlooks it and loses text */
+        json_decref(*out);
+        *out = NULL;
         return dlc_fail(DLC_ENOMEM, "out of memory: JSON of %s (%zu bytes)", where, size_bytes);
+    }
     if (!*out)
         return dlc_fail(DLC_EINPUT, "%s: not valid JSON, line %d column %d: %s", where, e.line, e.column, e.text);
     return DLC_OK;
@@ -39,30 +42,39 @@ done:
     return err;
 }
 
+/* jansson overlooks some failed allocations of its own and then gives text with parts missing. */
+static char *dump(const json_t *value, size_t flags)
+{
+    uint64_t failed_before = dlc_mem_n_failed();
+    char *text = json_dumps(value, flags | JSON_REAL_PRECISION(17));
+
+    if (text && dlc_mem_n_failed() == failed_before)
+        return text;
+    dlc_free(text);
+    dlc_fail(DLC_ENOMEM, "out of memory: JSON text");
+    return NULL;
+}
+
 char *dlc_json_dump(const json_t *value)
 {
-    char *text = json_dumps(value, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
-    char *copy;
+    return dump(value, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY);
+}
 
-    if (!text) {
-        dlc_fail(DLC_ENOMEM, "out of memory: JSON text");
-        return NULL;
-    }
-    copy = dlc_strdup(text); /* jansson's memory stays jansson's */
-    free(text);
-    return copy;
+char *dlc_json_dump_indented(const json_t *value)
+{
+    return dump(value, JSON_INDENT(2));
 }
 
 dlc_err dlc_json_write_file(const char *path, const json_t *value)
 {
     struct dlc_buf b = { 0 };
-    char *text = json_dumps(value, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+    char *text = dlc_json_dump_indented(value);
     dlc_err err;
 
     if (!text)
-        return dlc_fail(DLC_ENOMEM, "out of memory: JSON text of %s", path);
+        return dlc_fail_context(DLC_ENOMEM, "%s", path);
     err = dlc_buf_printf(&b, "%s\n", text);
-    free(text);
+    dlc_free(text);
     if (err == DLC_OK)
         err = dlc_file_write_atomic(path, b.data, b.len);
     dlc_buf_fini(&b);

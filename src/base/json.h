@@ -13,9 +13,10 @@
 dlc_err dlc_json_parse(json_t **out, const char *text, size_t size_bytes, const char *where);
 dlc_err dlc_json_read_file(json_t **out, const char *path, size_t max_bytes);
 
-/* Compact text with sorted keys, so that equal values give equal bytes. Free with dlc_free. NULL: out of memory. */
+/* Compact text with sorted keys, so that equal values give equal bytes; any value, not only objects. Free with dlc_free. NULL: out of memory. */
 char *dlc_json_dump(const json_t *value);
-/* Indented, in insertion order, written atomically with a final newline. */
+char *dlc_json_dump_indented(const json_t *value); /* two spaces, in insertion order, no final newline */
+/* The indented text, written atomically with a final newline. */
 dlc_err dlc_json_write_file(const char *path, const json_t *value);
 
 /* Members of an object; DLC_EINPUT when missing, of another type or out of range. */

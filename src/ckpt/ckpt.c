@@ -253,19 +253,20 @@ static dlc_err first_complete(char out_folder[DLC_PATH_MAX], uint64_t *outer_ste
                     dlc_err_text());
 }
 
-static void warn_about_latest(const char *run_folder, uint64_t found)
+static dlc_err warn_about_latest(const char *run_folder, uint64_t found)
 {
     uint64_t named;
     dlc_err err = read_latest(&named, run_folder);
 
-    if (err == DLC_ENOTFOUND)
-        return; /* the crash came before the first checkpoint was named */
-    if (err != DLC_OK)
-        dlc_warn("%s; the newest complete checkpoint is taken: %s%06llu", dlc_err_text(), name_prefix,
-                 (unsigned long long)found);
-    else if (named > found)
+    if (err == DLC_ENOMEM)
+        return err;
+    if (err == DLC_OK && named > found)
         dlc_warn("%s/latest names %s%06llu, which cannot be used; going back to %s%06llu", run_folder, name_prefix,
                  (unsigned long long)named, name_prefix, (unsigned long long)found);
+    if (err != DLC_OK && err != DLC_ENOTFOUND) /* not there: the crash came before the first checkpoint was named */
+        dlc_warn("%s; the newest complete checkpoint is taken: %s%06llu", dlc_err_text(), name_prefix,
+                 (unsigned long long)found);
+    return DLC_OK;
 }
 
 dlc_err dlc_ckpt_find(char out_folder[DLC_PATH_MAX], uint64_t *outer_step, const char *run_folder)
@@ -280,9 +281,7 @@ dlc_err dlc_ckpt_find(char out_folder[DLC_PATH_MAX], uint64_t *outer_step, const
     else
         err = first_complete(out_folder, outer_step, run_folder, steps, n);
     dlc_free(steps);
-    if (err == DLC_OK)
-        warn_about_latest(run_folder, *outer_step);
-    return err;
+    return err == DLC_OK ? warn_about_latest(run_folder, *outer_step) : err;
 }
 
 static dlc_err remove_partials(const char *run_folder)
@@ -318,13 +317,15 @@ static dlc_err remove_step(const char *run_folder, uint64_t outer_step)
 
 static dlc_err remove_old(const char *run_folder, const uint64_t *steps, size_t n, int keep)
 {
-    uint64_t latest = 0;
-    int kept = 0, named = read_latest(&latest, run_folder) == DLC_OK;
     char path[DLC_PATH_MAX];
+    uint64_t latest = 0;
+    int kept = 0, named;
+    dlc_err err = read_latest(&latest, run_folder);
 
+    named = err == DLC_OK;
+    if (err != DLC_OK && err != DLC_ENOTFOUND && err != DLC_EINPUT)
+        return err; /* nothing goes as long as it is not known what is named */
     for (size_t i = 0; i < n; i++) { /* newest first */
-        dlc_err err;
-
         DLC_TRY(step_path(path, run_folder, "", steps[i]));
         err = check_quickly(path);
         if (err == DLC_ENOMEM)

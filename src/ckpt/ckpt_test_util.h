@@ -32,7 +32,7 @@ static inline int test_walk_allocations(dlc_err (*fn)(void *arg), void *arg)
     }
 }
 
-/* A small tmpfs when this process may mount one (as root), a limit on file sizes otherwise. 256 KiB fit. */
+/* A disk that gets full: a small tmpfs when this process may mount one (as root), a limit on file sizes otherwise. */
 struct test_full_disk {
     char folder[DLC_PATH_MAX];
     const char *reason; /* part of the error's text */
@@ -49,15 +49,28 @@ static inline void test_full_disk_begin(struct test_full_disk *d, const char *fo
     d->mounted = mount("tmpfs", folder, "tmpfs", 0, "size=256k") == 0;
 #endif
     d->reason = d->mounted ? "No space left on device" : "File too large";
-    if (!d->mounted) {
-        struct rlimit small;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &d->before), 0);
+}
 
+/* From here on nothing more can be written. */
+static inline void test_full_disk_fill(struct test_full_disk *d)
+{
+    char path[DLC_PATH_MAX], zeros[4096] = { 0 };
+    struct rlimit none = d->before;
+    FILE *f;
+
+    if (!d->mounted) {
         signal(SIGXFSZ, SIG_IGN);
-        assert_int_equal(getrlimit(RLIMIT_FSIZE, &d->before), 0);
-        small = d->before;
-        small.rlim_cur = 256 << 10;
-        assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+        none.rlim_cur = 0;
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+        return;
     }
+    assert_int_equal(dlc_path_join(path, d->folder, "filler"), DLC_OK);
+    f = fopen(path, "wb");
+    assert_non_null(f);
+    while (fwrite(zeros, 1, sizeof zeros, f) == sizeof zeros && fflush(f) == 0)
+        continue;
+    fclose(f);
 }
 
 static inline void test_full_disk_end(struct test_full_disk *d)
@@ -66,8 +79,7 @@ static inline void test_full_disk_end(struct test_full_disk *d)
     if (d->mounted)
         assert_int_equal(umount(d->folder), 0);
 #endif
-    if (!d->mounted)
-        assert_int_equal(setrlimit(RLIMIT_FSIZE, &d->before), 0);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &d->before), 0);
 }
 
 static inline int test_count_files(const char *folder)

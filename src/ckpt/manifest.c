@@ -10,6 +10,7 @@
 #include "base/digest.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/mem.h"
 
 #define HEX_DIGITS (DLC_SHA256_HEX - 1)
 
@@ -102,11 +103,11 @@ static dlc_err write_text(const char *folder, const json_t *manifest)
     dlc_err err;
 
     DLC_TRY(dlc_path_join(path, folder, DLC__MANIFEST_NAME));
-    text = json_dumps(manifest, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+    text = dlc_json_dump_indented(manifest);
     if (!text)
-        return dlc_fail(DLC_ENOMEM, "out of memory: %s", path);
+        return dlc_fail_context(DLC_ENOMEM, "%s", path);
     err = dlc_buf_printf(&b, "%s\n", text);
-    free(text);
+    dlc_free(text);
     if (err == DLC_OK)
         err = self_digest(hex, b.data, b.len);
     if (err == DLC_OK) {

@@ -122,10 +122,11 @@ static dlc_err maybe_real(double *out, const json_t *root, const char *key, cons
 /* A key whose value cannot be computed here; the value goes into the text as JSON. */
 static dlc_err refuse(const json_t *root, const char *key, const char *only, const char *where)
 {
-    char *value = json_dumps(json_object_get(root, key), JSON_COMPACT | JSON_ENCODE_ANY);
-    dlc_err err = dlc_fail(value ? DLC_EINPUT : DLC_ENOMEM, "%s: \"%s\" is %.200s, only %s can be computed here", where,
-                           key, value ? value : "(out of memory)", only);
+    char *value = dlc_json_dump(json_object_get(root, key));
+    dlc_err err = DLC_ENOMEM;
 
+    if (value)
+        err = dlc_fail(DLC_EINPUT, "%s: \"%s\" is %.200s, only %s can be computed here", where, key, value, only);
     dlc_free(value);
     return err;
 }
