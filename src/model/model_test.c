@@ -16,8 +16,9 @@
 
 #define MAX_TOKENS 64
 
-/* A model with lively parameters (so that no nonlinearity is near its linear range) and random tokens. At 0.3 instead of
- * 0.2 some gradients already move by 6e-6 of themselves when each parameter moves by half a unit in its last place. */
+/* A model with lively parameters (so that no nonlinearity is near its linear range) and random tokens. At 0.3
+ * instead of 0.2 some gradients already move by 6e-6 of themselves when each parameter moves by half a unit in its last
+ * place. */
 struct fixture {
     struct dlc_model_config config;
     dlc_backend *be;
