@@ -232,7 +232,7 @@ static dlc_err walk_folder(struct walk *w, const char *path, const struct stat *
     }
     err = dlc_list_folder(&names, path);
     if (err != DLC_OK)
-        return dlc_fail_context(DLC_EINPUT, "cannot be read");
+        return err == DLC_ENOMEM ? err : dlc_fail_context(DLC_EINPUT, "folder cannot be read");
     memcpy(label, w->label, sizeof label);
     for (size_t i = 0; err == DLC_OK && i < names.n; i++) {
         memcpy(w->label, label, sizeof label); /* subfolders change it */

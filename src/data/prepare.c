@@ -315,11 +315,14 @@ static dlc_err encode_all(struct prepare *p)
 
 /* ---- validation ---- */
 
+/* Both parts keep two tokens, an input and a target; 0 when that is not possible. */
 static uint64_t tail_tokens(const struct prepare *p, uint64_t n)
 {
     uint64_t least = n / 10 < TAIL_MIN_TOKENS ? n / 10 : TAIL_MIN_TOKENS;
     uint64_t wanted = (uint64_t)ceil(p->config->val_fraction * (double)n);
 
+    if (n < 4)
+        return 0;
     if (wanted < least)
         wanted = least;
     return wanted < n / 2 ? wanted : n / 2;
@@ -329,27 +332,18 @@ static uint64_t tail_tokens(const struct prepare *p, uint64_t n)
 static dlc_err split_tail(struct prepare *p)
 {
     int32_t mark = dlc_tokenizer_eot(p->tokenizer);
-    uint64_t n_train = dlc_shard_writer_n_tokens(p->writer, false), n_val = 0, most = 0;
-    int largest = 0;
+    uint64_t n_train = dlc_shard_writer_n_tokens(p->writer, false), n_val = 0;
 
     for (int s = 0; s < p->n_sources; s++) {
-        uint64_t n = dlc_shard_writer_source_tokens(p->writer, s, false), tail = tail_tokens(p, n);
+        uint64_t tail = tail_tokens(p, dlc_shard_writer_source_tokens(p->writer, s, false));
 
-        if (n > most) {
-            most = n;
-            largest = s;
-        }
         if (tail > 0)
             DLC_TRY(dlc_shard_writer_move_tail(p->writer, s, tail, mark));
         n_val += tail;
     }
-    if (n_val == 0) {
-        if (most < 4)
-            return dlc_fail(DLC_EINPUT, "the text is only %llu tokens long; nothing can be learned from it",
-                            (unsigned long long)n_train);
-        DLC_TRY(dlc_shard_writer_move_tail(p->writer, largest, most / 3, mark));
-        n_val = most / 3;
-    }
+    if (n_val == 0)
+        return dlc_fail(DLC_EINPUT, "too little text: %llu tokens in all, and no source has 4, so that nothing can be "
+                        "learned and checked", (unsigned long long)n_train);
     p->val_split = "tail";
     dlc_info("validation: a share of %g of %llu documents is none; the last %llu of %llu tokens are used instead",
              p->config->val_fraction, (unsigned long long)p->result->n_documents, (unsigned long long)n_val,
