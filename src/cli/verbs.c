@@ -18,7 +18,7 @@ const struct dlc_verb *dlc_verb_find(const char *name)
     for (size_t i = 0; verbs[i]; i++)
         if (strcmp(verbs[i]->name, name) == 0)
             return verbs[i];
-    return NULL;
+    return strcmp(name, dlc_verb_island.name) == 0 ? &dlc_verb_island : NULL;
 }
 
 const char *dlc_verb_nearest(const char *name)

@@ -6,6 +6,8 @@
 
 extern const struct dlc_verb dlc_verb_prepare, dlc_verb_train, dlc_verb_eval, dlc_verb_generate;
 
+extern const struct dlc_verb dlc_verb_island; /* started by train, not by people: in no list */
+
 const struct dlc_verb *const *dlc_verbs(void);          /* NULL-terminated, in the order of a tour */
 const struct dlc_verb *dlc_verb_find(const char *name); /* NULL: none */
 const char *dlc_verb_nearest(const char *name);         /* NULL: nothing near */

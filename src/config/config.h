@@ -108,4 +108,8 @@ dlc_err dlc_config_apply_preset(struct dlc_config *config);
  * frozen: no auto left. */
 dlc_err dlc_config_resolve(struct dlc_config *config, const struct dlc_dataset_info *data, struct dlc_buf *said);
 
+/* For a run with history: what `given` says anew goes into `frozen` (its run.ini) where it does not change the result;
+ * DLC_EUSAGE with both values where it would. */
+dlc_err dlc_config_resume(struct dlc_config *frozen, const struct dlc_config *given, const char *run_folder);
+
 #endif

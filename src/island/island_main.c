@@ -38,11 +38,14 @@ struct dlc_island_config dlc_island_config_of(const struct dlc_config *config, i
 }
 
 /* Dies with its coordinator even while it computes; the closed socket would be seen only after the inner step. */
-static void die_with_parent(void)
+static dlc_err die_with_parent(long parent)
 {
 #ifdef __linux__
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 #endif
+    if ((long)getppid() != parent) /* it was faster */
+        return dlc_fail(DLC_EPEER, "the coordinator (process %ld) is gone", parent);
+    return DLC_OK;
 }
 
 static dlc_err serve(dlc_island *isl, dlc_local_endpoint *ep)
@@ -89,8 +92,6 @@ static dlc_err build(struct parts *p, const struct dlc_config *config, const str
     char folder[DLC_PATH_MAX];
 
     DLC_TRY(dlc_island_folder(folder, args->run_folder, args->index));
-    DLC_TRY(dlc_dataset_open(&p->data, config->data.path, config->model.shape.context, config->data.deal,
-                             config->train.seed));
     DLC_TRY(dlc_backend_create(&p->backend, config->system.isa, config->system.threads));
     DLC_TRY(dlc_trainer_create(&p->trainer, config, args->run_id, args->index, folder, p->data, p->backend));
     return dlc_island_create(&p->island, &island_config, &dlc_trainer_ops, p->trainer, dlc_local_endpoint_base(ep));
@@ -104,14 +105,18 @@ static void tear_down(struct parts *p)
     dlc_dataset_close(p->data);
 }
 
-dlc_err dlc_island_main(const struct dlc_config *config, const struct dlc_island_args *args)
+dlc_err dlc_island_main(struct dlc_config *config, const struct dlc_island_args *args)
 {
-    struct dlc_exchange_size size = dlc_exchange_size_of(config);
+    struct dlc_exchange_size size;
     dlc_local_endpoint *ep;
     struct parts parts = { 0 };
     dlc_err err;
 
-    die_with_parent();
+    DLC_TRY(die_with_parent(args->parent));
+    DLC_TRY(dlc_dataset_open(&parts.data, config->data.path, config->model.shape.context, config->data.deal,
+                             config->train.seed));
+    config->model.shape.vocab_size = dlc_dataset_info(parts.data)->vocab_size;
+    size = dlc_exchange_size_of(config);
     DLC_TRY(dlc_local_attach(&ep, &size, args->index, args->socket_fd, args->memory_fd));
     err = build(&parts, config, args, ep);
     if (err == DLC_OK)

@@ -26,14 +26,13 @@ static dlc_err write_outer(const struct dlc_saver *s, const char *folder, uint64
     struct dlc_st_write_tensor tensors[2];
     char path[DLC_PATH_MAX], step[24];
     struct dlc_st_meta meta[2] = { { "optimizer", dlc_outer_kind_name(s->config->outer.optimizer) }, { "outer_step", step } };
-    int n_state = dlc_outer_opt_n_state(s->config->outer.optimizer);
 
     snprintf(step, sizeof step, "%llu", (unsigned long long)t);
-    for (int i = 0; i < n_state; i++)
+    for (int i = 0; i < s->n_state; i++)
         tensors[i] = (struct dlc_st_write_tensor){ .name = state_names[i], .dtype = DLC_F32, .n_dims = 1, .dims = { n },
                                                    .data = s->state[i] };
     DLC_TRY(dlc_path_join(path, folder, "outer.safetensors"));
-    return dlc_st_write(path, tensors, (size_t)n_state, meta, 2);
+    return dlc_st_write(path, tensors, (size_t)s->n_state, meta, 2);
 }
 
 static dlc_err island_file(char out[DLC_PATH_MAX], const char *folder, int island)
@@ -155,7 +154,7 @@ static dlc_err read_outer(const struct dlc_saver *s, const char *folder)
 
     DLC_TRY(dlc_path_join(path, folder, "outer.safetensors"));
     DLC_TRY(dlc_st_open(&f, path));
-    for (int i = 0; err == DLC_OK && i < dlc_outer_opt_n_state(s->config->outer.optimizer); i++)
+    for (int i = 0; err == DLC_OK && i < s->n_state; i++)
         err = dlc_st_read_f32(s->state[i], f, state_names[i], n);
     dlc_st_close(f);
     return err;

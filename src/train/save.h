@@ -18,6 +18,7 @@
 struct dlc_saver {
     const struct dlc_config *config;
     const char *run_folder;
+    int n_state;     /* arrays of the outer optimizer: 0, 1 or 2 */
     float *state[2]; /* outer optimizer's arrays [N] */
     struct dlc_buf tokenizer_json;
     int32_t eot;

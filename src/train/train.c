@@ -1,8 +1,20 @@
 #include "train/train.h"
 
+#include "base/mem.h"
+#include "train/run.h"
+
 dlc_err dlc_train(struct dlc_config *config, const struct dlc_train_options *options)
 {
-    (void)config;
-    (void)options;
-    return dlc_fail(DLC_EFAIL, "this build cannot train");
+    struct dlc_run *run = dlc_calloc(1, sizeof *run);
+    dlc_err err;
+
+    if (!run)
+        return DLC_ENOMEM;
+    dlc_run_catch_signals();
+    err = dlc_run_open(run, config, options);
+    if (err == DLC_OK)
+        err = dlc_run_loop(run);
+    dlc_run_close(run);
+    dlc_free(run);
+    return err;
 }

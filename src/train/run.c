@@ -1,0 +1,236 @@
+/* A run's life: messages, deaths, outer steps, validation, the end. */
+#include "train/run.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/log.h"
+
+#define DEATHS_MAX 5       /* of one island without an outer step in between: something is wrong with it */
+#define PAUSE_SLICE_NS 100000000
+#define WAIT_SLICE_NS 500000000
+
+/* --- validation, a batch at a time between messages ------------------------------------------------------------------ */
+
+static dlc_err eval_step(struct dlc_run *run)
+{
+    struct dlc_eval_result result;
+
+    if (!run->evaluating || !dlc_evaluator_step(run->evaluator))
+        return DLC_OK;
+    run->evaluating = false;
+    result = dlc_evaluator_result(run->evaluator);
+    return dlc_progress_eval(run->progress, run->eval_t, run->eval_step, &result);
+}
+
+static dlc_err finish_eval(struct dlc_run *run)
+{
+    while (run->evaluating)
+        DLC_TRY(eval_step(run));
+    return DLC_OK;
+}
+
+static dlc_err begin_eval(struct dlc_run *run, const struct dlc_record *record, const float *theta)
+{
+    DLC_TRY(finish_eval(run)); /* of the step before: its numbers are never skipped, whatever is faster */
+    if (!run->evaluator)
+        return DLC_OK;
+    dlc_evaluator_start(run->evaluator, theta);
+    run->evaluating = true;
+    run->eval_t = record->t;
+    run->eval_step = record->step;
+    return DLC_OK;
+}
+
+/* --- what the coordinator asks for ----------------------------------------------------------------------------------- */
+
+static dlc_err remove_paused(const struct dlc_run *run)
+{
+    char path[DLC_PATH_MAX];
+
+    DLC_TRY(dlc_path_join(path, run->config->train.out, "paused.json"));
+    return dlc_remove_tree(path);
+}
+
+static dlc_err keep_last(struct dlc_run *run, const struct dlc_record *record)
+{
+    struct dlc_record copy = { .t = record->t, .step = record->step, .n_tokens = record->n_tokens };
+
+    dlc_record_fini(&run->last);
+    run->last = copy;
+    return DLC_OK;
+}
+
+static dlc_err on_commit(void *self, const struct dlc_record *record, const json_t *saved, const float *theta)
+{
+    struct dlc_run *run = self;
+    bool last = record->t == dlc_coord_n_rounds(&run->core_config);
+    double now_s = dlc_now_s(), wait_s = run->first_arrival_s > 0 ? now_s - run->first_arrival_s : 0;
+
+    DLC_TRY(dlc_saver_commit(&run->saver, record, saved, theta, last));
+    DLC_TRY(remove_paused(run));
+    DLC_TRY(keep_last(run, record));
+    memset(run->deaths, 0, sizeof run->deaths);
+    DLC_TRY(dlc_progress_outer(run->progress, record, wait_s));
+    run->round_began_s = now_s;
+    run->first_arrival_s = 0;
+    if (last || record->t % (uint64_t)run->config->train.eval_every == 0)
+        DLC_TRY(begin_eval(run, record, theta));
+    return DLC_OK;
+}
+
+static void on_progress(void *self, int island, const struct dlc_message *m)
+{
+    struct dlc_run *run = self;
+
+    if (dlc_progress_step(run->progress, island, m) != DLC_OK)
+        dlc_warn("%s", dlc_err_text());
+    if (run->first_arrival_s == 0 && (m->step + 1) % run->config->outer.steps == 0)
+        run->first_arrival_s = dlc_now_s();
+}
+
+static void on_refused(void *self, int island, uint64_t t, const char *reason)
+{
+    (void)self;
+    dlc_warn("outer step %llu: the contribution of island %d is refused: %s", (unsigned long long)t, island, reason);
+}
+
+static void on_suspect(void *self, int island, double waited_s)
+{
+    struct dlc_run *run = self;
+
+    dlc_warn("island %d has been silent for %.0f s; it is started again", island, waited_s);
+    if (run->processes)
+        dlc_processes_kill(run->processes, island);
+}
+
+static dlc_err start_island(struct dlc_run *run, int island)
+{
+    DLC_TRY(dlc_processes_start(run->processes, island));
+    dlc_coordinator_set_incarnation(run->coordinator, island, dlc_processes_incarnation(run->processes, island));
+    return DLC_OK;
+}
+
+static dlc_err on_lost(void *self, int island)
+{
+    struct dlc_run *run = self;
+    char how[64];
+
+    dlc_processes_reap(run->processes, island, how);
+    if (++run->deaths[island] > DEATHS_MAX)
+        return dlc_fail(DLC_EPEER,
+                        "island %d ended %d times in outer step %llu, last with %s; the run stops here and can be resumed",
+                        island, run->deaths[island], (unsigned long long)dlc_coord_t(run->core) + 1, how);
+    dlc_warn("island %d ended with %s; it is started again and repeats its round", island, how);
+    return start_island(run, island);
+}
+
+static dlc_err open_coordinator(struct dlc_run *run)
+{
+    struct dlc_coordinator_callbacks callbacks = { .self = run, .commit = on_commit, .progress = on_progress,
+                                                   .refused = on_refused, .suspect = on_suspect,
+                                                   .lost = run->local ? on_lost : NULL };
+
+    return dlc_coordinator_create(&run->coordinator, run->core, &run->core_config, run->hub, run->backend->pool, &callbacks);
+}
+
+static dlc_err start_islands(struct dlc_run *run)
+{
+    if (run->inproc)
+        return dlc_run_inproc_open(run);
+    DLC_TRY(dlc_processes_create(&run->processes, run->config->train.islands, run->local, run->config->train.out,
+                                 run->identity.run_id));
+    for (int i = 0; i < run->config->train.islands; i++)
+        DLC_TRY(start_island(run, i));
+    return DLC_OK;
+}
+
+/* --- the loop --------------------------------------------------------------------------------------------------------- */
+
+static void say_waiting(struct dlc_run *run)
+{
+    int islands[16], n = dlc_coord_waiting_for(run->core, islands, 16);
+
+    if (run->first_arrival_s > 0 && n > 0 && dlc_now_s() - run->first_arrival_s > 5)
+        dlc_progress_waiting(run->progress, islands, n, dlc_now_s() - run->first_arrival_s);
+}
+
+static dlc_err one_turn(struct dlc_run *run, int64_t slice_ns)
+{
+    bool idle = true, coordinator_idle;
+
+    if (run->inproc)
+        DLC_TRY(dlc_run_inproc_work(run, &idle));
+    DLC_TRY(dlc_coordinator_poll(run->coordinator, &coordinator_idle,
+                                 run->inproc || run->evaluating ? 0 : dlc_now_ns() + slice_ns));
+    if (coordinator_idle && run->evaluating)
+        return eval_step(run);
+    if (coordinator_idle && run->local)
+        say_waiting(run);
+    return DLC_OK;
+}
+
+/* Rows of metrics that wait for some islands; the islands' own states are beside them, in their folders. */
+static dlc_err write_paused(struct dlc_run *run)
+{
+    json_t *v = dlc_progress_to_json(run->progress);
+    char path[DLC_PATH_MAX];
+    dlc_err err;
+
+    DLC_TRY(dlc_path_join(path, run->config->train.out, "paused.json"));
+    if (!v || json_object_set_new(v, "outer_step", json_integer((json_int_t)dlc_coord_t(run->core))) != 0)
+        err = dlc_fail(DLC_ENOMEM, "out of memory: %s", path);
+    else
+        err = dlc_json_write_file(path, v);
+    json_decref(v);
+    return err;
+}
+
+static dlc_err stop_in_order(struct dlc_run *run)
+{
+    if (!run->options.quiet)
+        dlc_info("stopping after this inner step; once more to stop at once");
+    DLC_TRY(dlc_coordinator_pause(run->coordinator));
+    while (!dlc_coordinator_is_paused(run->coordinator) && !dlc_coordinator_is_finished(run->coordinator))
+        DLC_TRY(one_turn(run, PAUSE_SLICE_NS));
+    DLC_TRY(finish_eval(run));
+    if (dlc_coordinator_is_finished(run->coordinator))
+        return DLC_OK;
+    DLC_TRY(write_paused(run));
+    if (run->processes)
+        dlc_processes_wait_all(run->processes, 10);
+    return dlc_fail(DLC_ESTOPPED, "stopped in outer step %llu of %llu; the same command goes on from here",
+                    (unsigned long long)dlc_coord_t(run->core) + 1,
+                    (unsigned long long)dlc_coord_n_rounds(&run->core_config));
+}
+
+static dlc_err finish(struct dlc_run *run)
+{
+    DLC_TRY(finish_eval(run));
+    if (run->processes)
+        dlc_processes_wait_all(run->processes, 30);
+    return dlc_progress_summary(run->progress, &run->last, run->options.json);
+}
+
+static dlc_err already_done(struct dlc_run *run)
+{
+    dlc_info("%s is finished: all %lld steps are trained", run->config->train.out, (long long)run->config->train.steps);
+    DLC_TRY(begin_eval(run, &run->last, dlc_coord_theta(run->core)));
+    return finish(run);
+}
+
+dlc_err dlc_run_loop(struct dlc_run *run)
+{
+    if (dlc_coord_is_finished(run->core))
+        return already_done(run);
+    DLC_TRY(open_coordinator(run));
+    DLC_TRY(start_islands(run));
+    run->round_began_s = dlc_now_s();
+    while (!dlc_coordinator_is_finished(run->coordinator)) {
+        if (dlc_run_stop_asked())
+            return stop_in_order(run);
+        DLC_TRY(one_turn(run, WAIT_SLICE_NS));
+    }
+    return finish(run);
+}

@@ -1,0 +1,298 @@
+/* A run's beginning: new, or from its history. */
+#include "train/run.h"
+
+#include <string.h>
+
+#include "base/log.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "ckpt/model_folder.h"
+#include "data/tokenizer.h"
+#include "island/island_main.h"
+
+#define TOKENIZER_MAX_BYTES ((size_t)256 << 20)
+#define INI_MAX_BYTES ((size_t)1 << 20)
+
+/* --- configuration ------------------------------------------------------------------------------------------------- */
+
+static void say_lines(const struct dlc_buf *said)
+{
+    for (const char *line = said->data, *end; line && (end = strchr(line, '\n')) != NULL; line = end + 1)
+        dlc_info("%.*s", (int)(end - line), line);
+}
+
+/* A run folder with history: what it began with counts. Keys that do not change the result may be given anew. */
+static dlc_err take_history(struct dlc_run *run)
+{
+    struct dlc_config frozen;
+    char path[DLC_PATH_MAX];
+
+    DLC_TRY(dlc_path_join(path, run->config->train.out, "run.ini"));
+    dlc_config_default(&frozen);
+    DLC_TRY(dlc_config_read_ini(&frozen, path));
+    DLC_TRY(dlc_config_resume(&frozen, run->config, run->config->train.out));
+    *run->config = frozen;
+    DLC_TRY(dlc_run_identity_read(&run->identity, run->config->train.out));
+    DLC_TRY(dlc_dataset_open(&run->data, run->config->data.path, run->config->model.shape.context, run->config->data.deal,
+                             run->config->train.seed));
+    run->config->model.shape.vocab_size = dlc_dataset_info(run->data)->vocab_size;
+    return dlc_run_identity_check(&run->identity, run->config->train.out, run->data);
+}
+
+static dlc_err check_supply(const struct dlc_run *run)
+{
+    const struct dlc_config *c = run->config;
+    uint64_t wanted = (uint64_t)c->train.islands * (uint64_t)c->train.steps * (uint64_t)c->train.batch, windows = 0;
+
+    for (int i = 0; i < dlc_dataset_n_pools(run->data); i++)
+        windows += dlc_dataset_pool_windows(run->data, i);
+    if ((uint64_t)c->train.islands * (uint64_t)c->train.batch > windows)
+        return dlc_fail(DLC_EINPUT,
+                        "%s has %llu windows of %d tokens, %d islands want %llu in a single step; prepare more text, or "
+                        "take fewer islands, a smaller --batch or a smaller model.context",
+                        c->data.path, (unsigned long long)windows, c->model.shape.context, c->train.islands,
+                        (unsigned long long)c->train.islands * (unsigned long long)c->train.batch);
+    if (wanted > windows)
+        dlc_info("data: %llu windows of %d tokens; the run reads them %.1f times", (unsigned long long)windows,
+                 c->model.shape.context, (double)wanted / (double)windows);
+    return DLC_OK;
+}
+
+/* The context of the data is known only after the configuration is resolved, and the data is asked for that first. */
+static dlc_err open_data(struct dlc_run *run, struct dlc_buf *said)
+{
+    struct dlc_config *c = run->config;
+    dlc_dataset *probe;
+    dlc_err err;
+
+    DLC_TRY(dlc_dataset_open(&probe, c->data.path, 1, c->data.deal, c->train.seed));
+    err = dlc_config_resolve(c, dlc_dataset_info(probe), said);
+    dlc_dataset_close(probe);
+    if (err != DLC_OK)
+        return err;
+    return dlc_dataset_open(&run->data, c->data.path, c->model.shape.context, c->data.deal, c->train.seed);
+}
+
+static dlc_err make_new(struct dlc_run *run)
+{
+    struct dlc_buf said = { 0 };
+    dlc_err err = open_data(run, &said);
+
+    if (err == DLC_OK)
+        say_lines(&said);
+    dlc_buf_fini(&said);
+    if (err != DLC_OK)
+        return err;
+    DLC_TRY(check_supply(run));
+    return dlc_run_identity_new(&run->identity, run->config, run->data);
+}
+
+/* run.json is written last: from then on the run has history. */
+static dlc_err write_identity(const struct dlc_run *run)
+{
+    struct dlc_buf ini = { 0 };
+    char path[DLC_PATH_MAX];
+    dlc_err err;
+
+    DLC_TRY(dlc_path_join(path, run->config->train.out, "run.ini"));
+    err = dlc_config_write_ini(&ini, run->config);
+    if (err == DLC_OK)
+        err = dlc_file_write_atomic(path, ini.data, ini.len);
+    dlc_buf_fini(&ini);
+    return err == DLC_OK ? dlc_run_identity_write(run->config->train.out, &run->identity) : err;
+}
+
+/* --- parts --------------------------------------------------------------------------------------------------------- */
+
+static struct dlc_coord_config core_config_of(const struct dlc_run *run)
+{
+    const struct dlc_config *c = run->config;
+    struct dlc_coord_config core = {
+        .seed = c->train.seed,
+        .n_islands = c->train.islands,
+        .n_params = dlc_model_n_params(&c->model.shape),
+        .total_steps = c->train.steps,
+        .H = c->outer.steps,
+        .batch = c->train.batch,
+        .tokens_per_sample = c->model.shape.context,
+        .n_pools = dlc_dataset_n_pools(run->data),
+        .uniform_weights = c->outer.weights == DLC_WEIGHTS_UNIFORM,
+        .drop = c->train.method == DLC_METHOD_DILOCO ? c->outer.drop : 0,
+        .opt = { .kind = c->outer.optimizer, .lr = c->outer.lr, .momentum = c->outer.momentum, .beta2 = c->outer.beta2,
+                 .eps = c->outer.eps },
+        .codec = dlc_codec_of(c),
+        .lockstep = c->train.method == DLC_METHOD_DP,
+        .wait_for_all = true, /* a dead island is started again and does its round again */
+        .min_islands = c->train.islands,
+        .quorum = c->train.islands,
+        .nonfinite_rollbacks_max = c->train.nonfinite == DLC_NONFINITE_ROLLBACK ? c->train.nonfinite_max : 0,
+        .publish_before_commit = true, /* coordinator and islands die together */
+    };
+
+    if (c->train.method != DLC_METHOD_DILOCO) /* one worker, or all as one: the outer step takes its parameters over */
+        core.opt = (struct dlc_outer_opt){ .kind = DLC_OUTER_SGD, .lr = 1.0 };
+    memcpy(core.run, run->identity.run_id, sizeof core.run);
+    return core;
+}
+
+static dlc_err open_exchange(struct dlc_run *run)
+{
+    struct dlc_exchange_size size = dlc_exchange_size_of(run->config);
+
+    if (run->config->exchange.kind == DLC_EXCHANGE_INPROC) {
+        DLC_TRY(dlc_inproc_create(&run->inproc, &size, NULL));
+        run->hub = dlc_inproc_hub(run->inproc);
+    } else {
+        DLC_TRY(dlc_local_create(&run->local, &size, run->config->train.out));
+        run->hub = dlc_local_hub(run->local);
+    }
+    for (int i = 0; i < 2; i++)
+        run->theta[i] = run->hub->ops->theta(run->hub, i);
+    return DLC_OK;
+}
+
+static dlc_err open_saver(struct dlc_run *run)
+{
+    size_t size_bytes = run->core_config.n_params * sizeof(float);
+    char path[DLC_PATH_MAX];
+
+    for (int i = 0; i < dlc_outer_opt_n_state(run->core_config.opt.kind); i++)
+        DLC_TRY(dlc_arena_alloc((void **)&run->state[i], size_bytes, "outer optimizer"));
+    run->saver = (struct dlc_saver){ .config = run->config, .run_folder = run->config->train.out,
+                                     .n_state = dlc_outer_opt_n_state(run->core_config.opt.kind),
+                                     .state = { run->state[0], run->state[1] }, .eot = dlc_dataset_info(run->data)->eot,
+                                     .traffic = run->hub->traffic };
+    DLC_TRY(dlc_path_join(path, run->config->data.path, "tokenizer.json"));
+    return dlc_file_exists(path) ? dlc_file_read(&run->saver.tokenizer_json, path, TOKENIZER_MAX_BYTES) : DLC_OK;
+}
+
+static dlc_err open_evaluator(struct dlc_run *run)
+{
+    const struct dlc_config *c = run->config;
+    struct dlc_model_options options = { .max_batch = c->train.micro_batch, .max_seq = c->model.shape.context };
+    struct dlc_evaluator_options how = { .split = DLC_SPLIT_VAL, .max_tokens = (uint64_t)c->data.val_tokens,
+                                         .batch = c->train.micro_batch, .context = c->model.shape.context };
+
+    if (dlc_dataset_info(run->data)->n_val_tokens < 2) {
+        dlc_info("no validation: %s has no validation tokens", c->data.path);
+        return DLC_OK;
+    }
+    DLC_TRY(dlc_model_create(&run->eval_model, &c->model.shape, &options, run->backend));
+    return dlc_evaluator_create(&run->evaluator, run->eval_model, run->data, &how);
+}
+
+/* --- theta(0), or theta(t) of the newest checkpoint ------------------------------------------------------------------ */
+
+static dlc_err first_parameters(struct dlc_run *run)
+{
+    const struct dlc_config *c = run->config;
+    char folder[DLC_PATH_MAX];
+
+    if (!c->train.init_from[0]) {
+        dlc_model_init_params(run->theta[0], &c->model.shape, c->train.seed);
+        return DLC_OK;
+    }
+    DLC_TRY(dlc_model_folder_resolve(folder, c->train.init_from));
+    return dlc_model_folder_params(run->theta[0], &c->model.shape, folder);
+}
+
+static dlc_err open_core(struct dlc_run *run)
+{
+    json_t *saved = NULL;
+    uint64_t t;
+    dlc_err err;
+
+    DLC_TRY(dlc_saver_restore(&run->saver, run->identity.run_id, &t, &saved, &run->last, run->theta));
+    if (t == 0) {
+        DLC_TRY(first_parameters(run));
+        return dlc_coord_create(&run->core, &run->core_config, run->theta, run->state, run->backend->pool);
+    }
+    err = dlc_coord_resume(&run->core, &run->core_config, run->theta, run->state, run->backend->pool, saved, &run->last);
+    json_decref(saved);
+    if (err == DLC_OK)
+        dlc_info("%s: goes on after outer step %llu of %llu, step %lld of %lld", run->config->train.out,
+                 (unsigned long long)t, (unsigned long long)dlc_coord_n_rounds(&run->core_config),
+                 (long long)run->last.step, (long long)run->config->train.steps);
+    return err;
+}
+
+static dlc_err open_progress(struct dlc_run *run)
+{
+    char path[DLC_PATH_MAX];
+    int64_t step = run->last.step, paused_at;
+    json_t *paused = NULL;
+    dlc_err err;
+
+    DLC_TRY(dlc_path_join(path, run->config->train.out, "paused.json"));
+    if (dlc_file_exists(path)) {
+        DLC_TRY(dlc_json_read_file(&paused, path, INI_MAX_BYTES * 64));
+        if (dlc_json_get_int(&paused_at, paused, "first_step", 0, INT64_MAX, path) == DLC_OK &&
+            json_integer_value(json_object_get(paused, "outer_step")) == (json_int_t)run->last.t && paused_at > step)
+            step = paused_at;
+        else {
+            json_decref(paused);
+            paused = NULL;
+        }
+    }
+    err = dlc_metrics_trim(run->config->train.out, step);
+    if (err == DLC_OK)
+        err = dlc_progress_create(&run->progress, run->config, run->config->train.out, run->hub->traffic, step,
+                                  run->options.quiet);
+    if (err == DLC_OK && paused)
+        err = dlc_progress_from_json(run->progress, paused, path);
+    json_decref(paused);
+    return err;
+}
+
+static dlc_err open_folder(struct dlc_run *run)
+{
+    const char *out = run->config->train.out;
+    char path[DLC_PATH_MAX];
+
+    DLC_TRY(dlc_mkdir_p(out));
+    DLC_TRY(dlc_path_join(path, out, "lock"));
+    DLC_TRY(dlc_lock_take(&run->lock_fd, path));
+    if (run->options.fresh && dlc_run_has_history(out))
+        return dlc_fail(DLC_EUSAGE, "%s has history and --fresh wants a new run; give another --out or move it away", out);
+    return DLC_OK;
+}
+
+dlc_err dlc_run_open(struct dlc_run *run, struct dlc_config *config, const struct dlc_train_options *options)
+{
+    bool old;
+
+    *run = (struct dlc_run){ .config = config, .options = *options, .lock_fd = -1 };
+    DLC_TRY(open_folder(run));
+    old = dlc_run_has_history(config->train.out);
+    DLC_TRY(old ? take_history(run) : make_new(run));
+    DLC_TRY(dlc_backend_create(&run->backend, config->system.isa, 0));
+    DLC_TRY(dlc_run_say_plan(run));
+    if (!old)
+        DLC_TRY(write_identity(run));
+    run->core_config = core_config_of(run);
+    DLC_TRY(open_exchange(run));
+    DLC_TRY(open_saver(run));
+    DLC_TRY(open_core(run));
+    DLC_TRY(open_evaluator(run));
+    return open_progress(run);
+}
+
+void dlc_run_close(struct dlc_run *run)
+{
+    dlc_processes_destroy(run->processes);
+    dlc_run_inproc_close(run);
+    dlc_progress_destroy(run->progress);
+    dlc_coordinator_destroy(run->coordinator);
+    dlc_coord_destroy(run->core);
+    dlc_evaluator_destroy(run->evaluator);
+    dlc_model_destroy(run->eval_model);
+    dlc_saver_fini(&run->saver);
+    for (int i = 0; i < 2; i++)
+        dlc_arena_free(run->state[i], run->core_config.n_params * sizeof(float));
+    dlc_local_destroy(run->local);
+    dlc_inproc_destroy(run->inproc);
+    dlc_backend_destroy(run->backend);
+    dlc_dataset_close(run->data);
+    dlc_record_fini(&run->last);
+    dlc_lock_release(run->lock_fd);
+}
