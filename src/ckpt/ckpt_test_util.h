@@ -15,21 +15,24 @@
 #include "base/mem.h"
 
 /* Runs fn again and again, each time failing a later allocation, until it gets through; gives the number of failures.
- * Every failure must be reported as DLC_ENOMEM. */
+ * Every failure must be reported as DLC_ENOMEM, and none may be passed over. */
 static inline int test_walk_allocations(dlc_err (*fn)(void *arg), void *arg)
 {
-    for (uint64_t n = 1;; n++) {
-        dlc_err err;
+    uint64_t n = 0, before;
+    dlc_err err = DLC_ENOMEM;
 
+    while (err == DLC_ENOMEM) {
         assert_true(n < 100000);
-        dlc_mem_fail_at(n);
+        dlc_mem_fail_at(++n);
         err = fn(arg);
         dlc_mem_fail_at(0);
-        if (err == DLC_OK)
-            return (int)n - 1;
-        if (err != DLC_ENOMEM)
-            fail_msg("allocation %llu failed: error %d, text: %s", (unsigned long long)n, err, dlc_err_text());
     }
+    if (err != DLC_OK)
+        fail_msg("allocation %llu failed: error %d, text: %s", (unsigned long long)n, err, dlc_err_text());
+    before = dlc_mem_n_allocs();
+    assert_int_equal(fn(arg), DLC_OK);
+    assert_int_equal(dlc_mem_n_allocs() - before, n - 1);
+    return (int)n - 1;
 }
 
 /* A disk that gets full: a small tmpfs when this process may mount one (as root), a limit on file sizes otherwise. */

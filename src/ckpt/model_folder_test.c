@@ -418,14 +418,14 @@ static void any_allocation_may_fail(void **state)
 
     (void)state;
     assert_true(test_walk_allocations(write_one, p) > 20);
-    assert_true(test_walk_allocations(read_one, q) > 20);
+    assert_true(test_walk_allocations(read_one, q) > 5);
     for (size_t i = 0; i < dlc_model_n_params(&llama); i++)
         assert_true(q[i] == dlc_bf16_to_f32(dlc_f32_to_bf16(p[i])));
     write_part("a.safetensors", &llama, p, 0, 5, NULL);
     write_part("b.safetensors", &llama, p, 5, 64, NULL);
     write_index(&llama, "b.safetensors", NULL);
     assert_int_equal(unlink(in_here("model.safetensors")), 0);
-    assert_true(test_walk_allocations(read_one, q) > 20);
+    assert_true(test_walk_allocations(read_one, q) > 5);
     assert_memory_equal(q, p, dlc_model_n_params(&llama) * sizeof *q);
     dlc_free(p);
     dlc_free(q);
