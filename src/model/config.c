@@ -9,8 +9,9 @@
 /* Known good shapes. Vocabulary comes from the data. All tie the embeddings and have as many key/value heads as heads.
  *
  * nano to small are for machines without accelerators; 124m has GPT-2's shape; 60m, 150m and 400m are those of arXiv
- * 2311.08105, Table 1. The paper does not give the width of its MLP: here it is SwiGLU's usual 8/3 of d_model, rounded up
- * to a multiple of 64, which with tied embeddings and the paper's 32,000 vocabulary gives 59, 151 and 389 M parameters.
+ * 2311.08105, Table 1. The paper does not give the width of its MLP: here it is SwiGLU's usual 8/3 of d_model, rounded
+ * up to a multiple of 64, which with tied embeddings and the paper's 32,000 vocabulary gives 59, 151 and 389 M
+ * parameters.
  *
  *        name     L   C     H   D    F     context */
 #define PRESETS(X)                                                                                                     \

@@ -1,7 +1,7 @@
 /* Final norm, logits and loss.
  *
- * The logits of a whole batch would be the largest array of all ([R][V]), so they are made for chunk_rows rows at a time:
- * logits, loss, gradient of the logits in their place, and from it the gradients of the rows and of the head. */
+ * The logits of a whole batch would be the largest array of all ([R][V]), so they are made for chunk_rows rows at a
+ * time: logits, loss, gradient of the logits in their place, and from it the gradients of the rows and of the head. */
 #include <assert.h>
 
 #include "model/model_internal.h"

@@ -35,7 +35,7 @@ void dlc__zero(dlc_backend *be, float *x, size_t n)
 static dlc_err check_options(const struct dlc_model_options *o)
 {
     if (o->max_batch < 1 || o->max_seq < 1 || (int64_t)o->max_batch * o->max_seq > INT32_MAX)
-        return dlc_fail(DLC_EUSAGE, "model: a micro-batch of %d x %d tokens cannot be; at least 1 x 1, at most 2^31 in all",
+        return dlc_fail(DLC_EUSAGE, "model: a micro-batch of %d x %d tokens; must be at least 1 x 1, below 2^31 in all",
                         o->max_batch, o->max_seq);
     return DLC_OK;
 }

@@ -1,5 +1,5 @@
-/* The transformer: a Llama-family decoder (RMSNorm, rotary positions in the half-rotation layout of Hugging Face, SwiGLU,
- * grouped-query attention, optional tied embeddings, optional QK-norm as in Qwen3).
+/* The transformer: a Llama-family decoder (RMSNorm, rotary positions in the half-rotation layout of Hugging Face,
+ * SwiGLU, grouped-query attention, optional tied embeddings, optional QK-norm as in Qwen3).
  *
  * Letters: B sequences, T positions of a sequence, C d_model, H heads, K key/value heads, D head_dim, F d_ffn,
  *          V vocabulary, L layers, N parameters.
@@ -84,7 +84,7 @@ void dlc_model_memory_plan(struct dlc_model_memory *out, const struct dlc_model_
 typedef struct dlc_model dlc_model;
 
 /* One replica: parameters (zero until loaded or initialised), gradients, activations; everything is allocated here and
- * nothing later. `backend` stays the caller's and must outlive the model. Not thread-safe; the backend's pool is used. */
+ * nothing later. `backend` stays the caller's and must outlive the model. Not thread-safe; uses the backend's pool. */
 dlc_err dlc_model_create(dlc_model **out, const struct dlc_model_config *config,
                          const struct dlc_model_options *options, dlc_backend *backend);
 void dlc_model_destroy(dlc_model *model); /* accepts NULL */

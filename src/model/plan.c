@@ -1,8 +1,8 @@
 /* Memory: which arrays a model has, in which block each stands, and how large the blocks are.
  *
- * The same code measures (blocks without memory) and places, so that what is announced is what is allocated. Arrays whose
- * lives do not overlap share memory where that is simple: without training all layers use one set of activations; the
- * backward pass of the MLP and that of attention use the same scratch. */
+ * The same code measures (blocks without memory) and places, so that what is announced is what is allocated. Arrays
+ * whose lives do not overlap share memory where that is simple: without training all layers use one set of activations;
+ * the backward pass of the MLP and that of attention use the same scratch. */
 #include <math.h>
 
 #include "model/model_internal.h"
@@ -12,8 +12,8 @@
 /* Logits of this many bytes are made at once: they stay in a last-level cache between the product that writes them and
  * the passes that read them. */
 #define LOGITS_BYTES ((size_t)16 << 20)
-/* But with a large vocabulary at least this many rows: each chunk reads and writes the head's whole gradient, which with
- * fewer rows would cost more than the product itself. */
+/* But with a large vocabulary at least this many rows: each chunk reads and writes the head's whole gradient, which
+ * with fewer rows would cost more than the product itself. */
 #define MIN_CHUNK_ROWS ((size_t)256)
 
 static void *take(struct dlc_model *m, enum dlc__block_id id, size_t n, size_t size_bytes)

@@ -1,4 +1,4 @@
-/* The model once more, for tests: double precision, plain loops over the definition, nothing shared with the product. */
+/* The model once more, for tests: double precision, plain loops, nothing shared with the product. */
 #ifndef DLC_MODEL_REFERENCE_TEST_H
 #define DLC_MODEL_REFERENCE_TEST_H
 

@@ -13,8 +13,8 @@ typedef enum { DLC_SCHEDULE_COSINE, DLC_SCHEDULE_LINEAR, DLC_SCHEDULE_WSD, DLC_S
 struct dlc_schedule {
     dlc_schedule_kind kind;
     double lr;             /* peak */
-    double min_ratio;      /* the rate falls to min_ratio * lr (cosine, linear, wsd) at step total_steps, the one after the
-                            * last, as in llm.c: no step is spent at a rate of 0 */
+    double min_ratio;      /* the rate falls to min_ratio * lr (cosine, linear, wsd) at step total_steps, the one
+                            * after the last, as in llm.c: no step is spent at a rate of 0 */
     double decay_fraction; /* wsd: the share of all steps over which the rate falls, by 1 - sqrt */
     int64_t warmup_steps;  /* linear: step s (from 0) has lr * (s + 1) / warmup_steps, as in llm.c */
     int64_t total_steps;   /* of the whole run, not of a round */

@@ -33,7 +33,7 @@ static void rates_at_the_edges(void **state)
         { &cosine, 10, 2, "decay starts from the peak" },
         { &cosine, 60, 0.2 + 1.8 * 0.5, "half way: cos is 0" },
         { &cosine, 85, 0.2 + 1.8 * 0.5 * (1 - 0.70710678118654752), "three quarters" },
-        { &cosine, 109, 0.2 + 1.8 * 0.5 * (1 + cos(3.14159265358979324 * 0.99)), "last step, as in llm.c" },
+        { &cosine, 109, 0.2 + 1.8 * 0.5 * (1 - 0.99950656036573156), "last step, as in llm.c" },
         { &cosine, 110, 0.2, "after the end" },
         { &cosine, 1000000, 0.2, "long after" },
         { &linear, 9, 2, "peak" },
