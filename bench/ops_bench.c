@@ -76,8 +76,8 @@ static void bench_matmul(size_t R, size_t N, size_t K)
 
     for (int bf16 = 0; bf16 < 2; bf16++) {
         j.in = bf16 ? DLC_BF16 : DLC_F32;
-        printf("matmul %s R %5zu N %5zu K %5zu   nt %6.1f  nn %6.1f  tn %6.1f GFLOP/s\n", bf16 ? "bf16" : "f32 ", R, N, K,
-               gflop / best_s(nt, &j), gflop / best_s(nn, &j), gflop / best_s(tn, &j));
+        printf("matmul %s R %5zu N %5zu K %5zu   nt %6.1f  nn %6.1f  tn %6.1f GFLOP/s\n", bf16 ? "bf16" : "f32 ", R, N,
+               K, gflop / best_s(nt, &j), gflop / best_s(nn, &j), gflop / best_s(tn, &j));
         memset(j.a[1], 0, n[1] * sizeof(float)); /* no NaN among the bf16 */
         memset(j.a[2], 0, n[2] * sizeof(float));
         memset(j.a[0], 0, n[0] * sizeof(float));
@@ -87,7 +87,8 @@ static void bench_matmul(size_t R, size_t N, size_t K)
 
 static void att_fwd(struct job *j)
 {
-    be->ops->attention_fwd(be, j->a[0], j->a[1], j->a[2], j->a[3], j->a[4], j->d[0], j->d[1], j->d[2], j->d[3], j->d[4]);
+    be->ops->attention_fwd(be, j->a[0], j->a[1], j->a[2], j->a[3], j->a[4], j->d[0], j->d[1], j->d[2], j->d[3],
+                           j->d[4]);
 }
 
 static void att_bwd(struct job *j)
@@ -106,41 +107,83 @@ static void bench_attention(size_t B, size_t T, size_t H, size_t K, size_t D)
         j.a[i] = array(n[i]);
     fwd = best_s(att_fwd, &j);
     bwd = best_s(att_bwd, &j);
-    printf("attention B %zu T %4zu H %zu K %zu D %3zu   forward %6.2f ms %5.1f GFLOP/s   backward %6.2f ms %5.1f GFLOP/s\n", B, T, H,
-           K, D, fwd * 1e3, gflop / fwd, bwd * 1e3, 2.5 * gflop / bwd);
+    printf("attention B %zu T %4zu H %zu K %zu D %3zu   forward %6.2f ms %5.1f GFLOP/s   backward %6.2f ms %5.1f "
+           "GFLOP/s\n",
+           B, T, H, K, D, fwd * 1e3, gflop / fwd, bwd * 1e3, 2.5 * gflop / bwd);
     free_arrays(&j, n);
 }
 
-static void rms_fwd(struct job *j) { be->ops->rmsnorm_fwd(be, j->a[0], j->a[1], j->a[2], j->a[3], j->d[0], j->d[1], 1e-5f); }
+static void rms_fwd(struct job *j)
+{
+    be->ops->rmsnorm_fwd(be, j->a[0], j->a[1], j->a[2], j->a[3], j->d[0], j->d[1], 1e-5f);
+}
+
 static void rms_bwd(struct job *j)
 {
     be->ops->rmsnorm_bwd(be, j->a[0], j->a[4], j->a[2], j->a[5], j->a[1], j->a[3], j->d[0], j->d[1]);
 }
-static void rope(struct job *j) { be->ops->rope(be, j->a[0], j->a[2], j->d[0], 256, 0, j->d[1] / 64, 64, 0); }
-static void swiglu_fwd(struct job *j) { be->ops->swiglu_fwd(be, j->a[0], j->a[2], j->a[5], j->d[0] * j->d[1]); }
+static void rope(struct job *j)
+{
+    be->ops->rope(be, j->a[0], j->a[2], j->d[0], 256, 0, j->d[1] / 64, 64, 0);
+}
+static void swiglu_fwd(struct job *j)
+{
+    be->ops->swiglu_fwd(be, j->a[0], j->a[2], j->a[5], j->d[0] * j->d[1]);
+}
 static void swiglu_bwd(struct job *j)
 {
     be->ops->swiglu_bwd(be, j->a[0], j->a[6], j->a[2], j->a[5], j->a[7], j->d[0] * j->d[1]);
 }
-static void ce(struct job *j) { be->ops->cross_entropy(be, j->a[1], j->a[0], j->tokens, j->d[0], j->d[1], 1e-3f); }
-static void add(struct job *j) { be->ops->add(be, j->a[0], j->a[2], j->d[0] * j->d[1]); }
-static void to_bf16(struct job *j) { be->ops->to_bf16(be, (dlc_bf16 *)j->a[0], j->a[2], j->d[0] * j->d[1]); }
-static void squares(struct job *j) { be->ops->sum_squares(be, j->a[0], j->d[0] * j->d[1]); }
+static void ce(struct job *j)
+{
+    be->ops->cross_entropy(be, j->a[1], j->a[0], j->tokens, j->d[0], j->d[1], 1e-3f);
+}
+static void add(struct job *j)
+{
+    be->ops->add(be, j->a[0], j->a[2], j->d[0] * j->d[1]);
+}
+static void to_bf16(struct job *j)
+{
+    be->ops->to_bf16(be, (dlc_bf16 *)j->a[0], j->a[2], j->d[0] * j->d[1]);
+}
+static void squares(struct job *j)
+{
+    be->ops->sum_squares(be, j->a[0], j->d[0] * j->d[1]);
+}
 static void adamw(struct job *j)
 {
     struct dlc_adamw a = { 1e-3f, 0.9f, 0.999f, 1e-8f, 0.1f, 0.5f, 0.5f, 1 };
 
     be->ops->adamw(be, j->a[0], j->a[2], j->a[5], j->a[6], j->d[0] * j->d[1], &a);
 }
-static void embed_fwd(struct job *j) { be->ops->embed_fwd(be, j->a[0], j->tokens, j->a[2], j->d[0], j->d[1]); }
-static void embed_bwd(struct job *j) { be->ops->embed_bwd(be, j->a[2], j->tokens, j->a[0], j->d[0], j->d[1]); }
+static void embed_fwd(struct job *j)
+{
+    be->ops->embed_fwd(be, j->a[0], j->tokens, j->a[2], j->d[0], j->d[1]);
+}
+static void embed_bwd(struct job *j)
+{
+    be->ops->embed_bwd(be, j->a[2], j->tokens, j->a[0], j->d[0], j->d[1]);
+}
 
 static void bench_rows(size_t R, size_t C)
 {
-    static const struct { const char *name; void (*fn)(struct job *); double arrays; } ops[] = {
-        { "rmsnorm_fwd", rms_fwd, 2 }, { "rmsnorm_bwd", rms_bwd, 4 }, { "rope", rope, 2 }, { "swiglu_fwd", swiglu_fwd, 3 },
-        { "swiglu_bwd", swiglu_bwd, 5 }, { "cross_entropy", ce, 2 }, { "add", add, 3 }, { "to_bf16", to_bf16, 1.5 },
-        { "sum_squares", squares, 1 }, { "adamw", adamw, 7 }, { "embed_fwd", embed_fwd, 2 }, { "embed_bwd", embed_bwd, 3 },
+    static const struct {
+        const char *name;
+        void (*fn)(struct job *);
+        double arrays;
+    } ops[] = {
+        { "rmsnorm_fwd", rms_fwd, 2 },
+        { "rmsnorm_bwd", rms_bwd, 4 },
+        { "rope", rope, 2 },
+        { "swiglu_fwd", swiglu_fwd, 3 },
+        { "swiglu_bwd", swiglu_bwd, 5 },
+        { "cross_entropy", ce, 2 },
+        { "add", add, 3 },
+        { "to_bf16", to_bf16, 1.5 },
+        { "sum_squares", squares, 1 },
+        { "adamw", adamw, 7 },
+        { "embed_fwd", embed_fwd, 2 },
+        { "embed_bwd", embed_bwd, 3 },
     };
     size_t n = R * C, sizes[9] = { n, R, n, C, C, n, n, n };
     struct job j = { .d = { R, C } };

@@ -5,8 +5,8 @@
  *
  * Letters: R rows (= B*T positions), C columns, V vocabulary, B sequences, T positions, H heads, K key/value heads,
  * D head_dim. Arrays are dense, row-major, in the device's memory; outputs come first; unless a line says otherwise
- * outputs do not overlap inputs, are overwritten, and the operation cannot fail. `d` before a name: gradient of the loss
- * by it. Operations are queued in order from one thread; the CPU finishes each before it returns.
+ * outputs do not overlap inputs, are overwritten, and the operation cannot fail. `d` before a name: gradient of the
+ * loss by it. Operations are queued in order from one thread; the CPU finishes each before it returns.
  */
 #ifndef DLC_BACKEND_BACKEND_H
 #define DLC_BACKEND_BACKEND_H
@@ -40,12 +40,12 @@ struct dlc_ops {
      *   tn: dw[N][K] += dy[R][N]^T x[R][K]          (weight gradient)
      * `accumulate` nonzero adds to the output instead of overwriting it. Same bits for the same shapes, dtype, thread
      * count and instruction set. */
-    void (*matmul_nt)(dlc_backend *be, float *y, const void *x, const void *w, size_t R, size_t N, size_t K, dlc_dtype in,
-                      int accumulate);
-    void (*matmul_nn)(dlc_backend *be, float *dx, const void *dy, const void *w, size_t R, size_t N, size_t K, dlc_dtype in,
-                      int accumulate);
-    void (*matmul_tn)(dlc_backend *be, float *dw, const void *dy, const void *x, size_t R, size_t N, size_t K, dlc_dtype in,
-                      int accumulate);
+    void (*matmul_nt)(dlc_backend *be, float *y, const void *x, const void *w, size_t R, size_t N, size_t K,
+                      dlc_dtype in, int accumulate);
+    void (*matmul_nn)(dlc_backend *be, float *dx, const void *dy, const void *w, size_t R, size_t N, size_t K,
+                      dlc_dtype in, int accumulate);
+    void (*matmul_tn)(dlc_backend *be, float *dw, const void *dy, const void *x, size_t R, size_t N, size_t K,
+                      dlc_dtype in, int accumulate);
 
     /* y[r] = table[token[r]];  dtable[token[r]] += dy[r], rows in order. */
     void (*embed_fwd)(dlc_backend *be, float *y, const int32_t *tokens, const float *table, size_t R, size_t C);
@@ -68,11 +68,11 @@ struct dlc_ops {
     /* Causal grouped-query attention, no T x T storage. q [B][T][H][D], k and v [B][T][K][D], y like q;
      * lse [B][H][T] log-sum-exp of each row's scores, kept for the backward pass (NULL when evaluating).
      * scores = q.k / sqrt(D), head h uses key/value head h / (H/K). bwd: dq, dk, dv overwritten. */
-    void (*attention_fwd)(dlc_backend *be, float *y, float *lse, const float *q, const float *k, const float *v, size_t B,
-                          size_t T, size_t H, size_t K, size_t D);
+    void (*attention_fwd)(dlc_backend *be, float *y, float *lse, const float *q, const float *k, const float *v,
+                          size_t B, size_t T, size_t H, size_t K, size_t D);
     void (*attention_bwd)(dlc_backend *be, float *dq, float *dk, float *dv, const float *dy, const float *q,
-                          const float *k, const float *v, const float *y, const float *lse, size_t B, size_t T, size_t H,
-                          size_t K, size_t D);
+                          const float *k, const float *v, const float *y, const float *lse, size_t B, size_t T,
+                          size_t H, size_t K, size_t D);
 
     /* y = silu(gate) * up, elementwise over n.  bwd: dgate, dup overwritten (may be the arrays of gate and up). */
     void (*swiglu_fwd)(dlc_backend *be, float *y, const float *gate, const float *up, size_t n);
@@ -84,7 +84,7 @@ struct dlc_ops {
     void (*cross_entropy)(dlc_backend *be, float *loss, float *logits, const int32_t *targets, size_t R, size_t V,
                           float dscale);
 
-    void (*add)(dlc_backend *be, float *y, const float *x, size_t n); /* y += x */
+    void (*add)(dlc_backend *be, float *y, const float *x, size_t n);        /* y += x */
     void (*to_bf16)(dlc_backend *be, dlc_bf16 *y, const float *x, size_t n); /* nearest even */
 
     /* Sum of squares in double, the same for every thread count (fixed blocks, summed in order). */

@@ -89,8 +89,8 @@ static void check_slope(const struct op *fwd, struct arrays *s, const size_t *d,
         s->a[input][j] = x;
         slope = (up - down) / (2 * h);
         if (!(fabs(slope - gradient[j]) <= 1e-7 * (1 + fabs(slope))))
-            fail_msg("%s, d %s[%zu]: formula %.10g, finite difference %.10g", what, s->specs[input].name, j, gradient[j],
-                     slope);
+            fail_msg("%s, d %s[%zu]: formula %.10g, finite difference %.10g", what, s->specs[input].name, j,
+                     gradient[j], slope);
     }
 }
 
@@ -133,8 +133,11 @@ static int check_pair(const char *fwd_name, const char *bwd_name, const size_t *
 
 static void gradients_are_slopes(void **state)
 {
-    static const struct { const char *fwd, *bwd; int n_gradients; } pairs[] = {
-        { "matmul_nt", "matmul_nn", 1 }, { "matmul_nt", "matmul_tn", 1 }, { "embed_fwd", "embed_bwd", 1 },
+    static const struct {
+        const char *fwd, *bwd;
+        int n_gradients;
+    } pairs[] = {
+        { "matmul_nt", "matmul_nn", 1 },     { "matmul_nt", "matmul_tn", 1 },         { "embed_fwd", "embed_bwd", 1 },
         { "rmsnorm_fwd", "rmsnorm_bwd", 2 }, { "attention_fwd", "attention_bwd", 3 }, { "swiglu_fwd", "swiglu_bwd", 2 },
     };
 
@@ -312,12 +315,21 @@ static void attention_survives_large_scores(void **state)
 /* Exact ties, the largest finite value, infinities, NaN, subnormals. */
 static void check_bf16(dlc_backend *be)
 {
-    static const struct { uint32_t f32; uint16_t bf16; const char *why; } cases[] = {
-        { 0x3f808000, 0x3f80, "tie to even, down" }, { 0x3f818000, 0x3f82, "tie to even, up" },
-        { 0x3f808001, 0x3f81, "just above a tie" }, { 0x7f7fffff, 0x7f80, "rounds up to infinity" },
-        { 0x7f800000, 0x7f80, "infinity" }, { 0xff800000, 0xff80, "minus infinity" },
-        { 0x7f800001, 0x7fc0, "NaN with only low bits" }, { 0x7fffffff, 0x7fff, "NaN that would round over" },
-        { 0x80000000, 0x8000, "minus zero" }, { 0x00008001, 0x0001, "subnormal" },
+    static const struct {
+        uint32_t f32;
+        uint16_t bf16;
+        const char *why;
+    } cases[] = {
+        { 0x3f808000, 0x3f80, "tie to even, down" },
+        { 0x3f818000, 0x3f82, "tie to even, up" },
+        { 0x3f808001, 0x3f81, "just above a tie" },
+        { 0x7f7fffff, 0x7f80, "rounds up to infinity" },
+        { 0x7f800000, 0x7f80, "infinity" },
+        { 0xff800000, 0xff80, "minus infinity" },
+        { 0x7f800001, 0x7fc0, "NaN with only low bits" },
+        { 0x7fffffff, 0x7fff, "NaN that would round over" },
+        { 0x80000000, 0x8000, "minus zero" },
+        { 0x00008001, 0x0001, "subnormal" },
     };
     enum { N = sizeof cases / sizeof *cases, TIMES = 5 };
     float x[N * TIMES];

@@ -1,5 +1,5 @@
-/* The operations of the backend table as data: arrays, shapes worth trying, tolerance, how to call it, and what is right
- * in double precision. One list serves the conformance test, the gradient check and the benchmark. */
+/* The operations of the backend table as data: arrays, shapes worth trying, tolerance, how to call it, and what is
+ * right in double precision. One list serves the conformance test, the gradient check and the benchmark. */
 #ifndef DLC_BACKEND_CONFORMANCE_H
 #define DLC_BACKEND_CONFORMANCE_H
 
@@ -10,8 +10,9 @@
 
 enum { MAX_ARRAYS = 10, MAX_DIMS = 7, MAX_SHAPES = 12 };
 
-/* OUT is overwritten (holds NaN before), ADD is added to or changed in place, IN must stay, INDEX is int32 below `limit`,
- * OUT16 is a bf16 output. With the flag `bf16` of a shape the IN arrays marked IN16 are handed over in bf16. */
+/* OUT is overwritten (holds NaN before), ADD is added to or changed in place, IN must stay, INDEX is int32 below
+ * `limit`, OUT16 is a bf16 output. With the flag `bf16` of a shape the IN arrays marked IN16 are handed over in bf16.
+ */
 enum array_kind { OUT, ADD, IN, IN16, INDEX, OUT16 };
 
 struct array_spec {
@@ -31,8 +32,8 @@ struct shape {
 struct op {
     const char *name;
     int same_bits_any_threads;
-    double tolerance; /* |got - right| <= tolerance (|right| + rms of right) */
-    int (*arrays)(struct array_spec *specs, const size_t *d);          /* returns how many */
+    double tolerance;                                         /* |got - right| <= tolerance (|right| + rms of right) */
+    int (*arrays)(struct array_spec *specs, const size_t *d); /* returns how many */
     void (*prepare)(double **a, int32_t **index, const size_t *d);     /* inputs that follow from others; may be NULL */
     void (*right)(double **a, int32_t **index, const size_t *d);       /* in double */
     void (*run)(dlc_backend *be, void **a, const size_t *d, int bf16); /* what is tested */

@@ -585,8 +585,7 @@ static int adamw_arrays(struct array_spec *s, const size_t *d)
     return 4;
 }
 
-static const struct dlc_adamw adam = { .lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .weight_decay = 0.1f,
-                                       .bias1 = 0.271f, .bias2 = 0.002997f, .grad_scale = 0.7f };
+static const struct dlc_adamw adam = { 0.01f, 0.9f, 0.999f, 1e-8f, 0.1f, 0.271f, 0.002997f, 0.7f };
 
 static void adamw_right(double **a, int32_t **index, const size_t *d)
 {
@@ -609,6 +608,8 @@ static void adamw_run(dlc_backend *be, void **a, const size_t *d, int bf16)
 
 /* ---- the list ---- */
 
+/* clang-format off */
+
 #define MATMUL_SHAPES                                                                                                  \
     {                                                                                                                  \
         { { 1, 1, 1, 0 }, "smallest", 0, 1 }, { { 3, 5, 7, 0 }, "less than a vector", 0, 1 },                          \
@@ -630,15 +631,18 @@ const struct op conformance_ops[] = {
     { "matmul_nn", 0, 4e-6, nn_arrays, NULL, nn_right, nn_run, MATMUL_SHAPES },
     { "matmul_tn", 0, 4e-6, tn_arrays, NULL, tn_right, tn_run, MATMUL_SHAPES },
     { "embed_fwd", 1, 0, embed_fwd_arrays, NULL, embed_fwd_right, embed_fwd_run,
-      { { { 1, 1, 1 }, "smallest", 0, 1 }, { { 9, 20, 5 }, "repeated tokens", 0, 1 }, { { 100, 67, 300 }, "threads" } } },
+      { { { 1, 1, 1 }, "smallest", 0, 1 }, { { 9, 20, 5 }, "repeated tokens", 0, 1 },
+        { { 100, 67, 300 }, "threads" } } },
     { "embed_bwd", 1, 1e-6, embed_bwd_arrays, NULL, embed_bwd_right, embed_bwd_run,
-      { { { 1, 1, 1 }, "smallest", 0, 1 }, { { 9, 20, 5 }, "repeated tokens", 0, 1 }, { { 100, 67, 30 }, "threads" } } },
+      { { { 1, 1, 1 }, "smallest", 0, 1 }, { { 9, 20, 5 }, "repeated tokens", 0, 1 },
+        { { 100, 67, 30 }, "threads" } } },
     { "rmsnorm_fwd", 1, 1e-6, rmsnorm_fwd_arrays, NULL, rmsnorm_fwd_right, rmsnorm_fwd_run,
       { { { 1, 1 }, "smallest", 0, 1 }, { { 3, 16 }, "one vector", 0, 1 }, { { 3, 21 }, "vector and tail", 0, 1 },
         { { 200, 67 }, "threads" }, { { 2, 4096 }, "long rows" } } },
     { "rmsnorm_bwd", 1, 4e-6, rmsnorm_bwd_arrays, rmsnorm_bwd_prepare, rmsnorm_bwd_right, rmsnorm_bwd_run,
       { { { 1, 1 }, "smallest", 0, 1 }, { { 3, 16 }, "one vector", 0, 1 }, { { 3, 21 }, "vector and tail", 0, 1 },
-        { { 200, 67 }, "threads, several blocks of rows" }, { { 9000, 6 }, "all blocks" }, { { 2, 1100 }, "long rows" } } },
+        { { 200, 67 }, "threads, several blocks of rows" }, { { 9000, 6 }, "all blocks" },
+        { { 2, 1100 }, "long rows" } } },
     { "rope", 1, 1e-6, rope_arrays, rope_prepare, rope_right, rope_run,
       { { { 1, 1, 0, 1, 2, 0 }, "smallest" }, { { 6, 3, 2, 2, 16, 0 }, "one vector, two sequences, from position 2" },
         { { 6, 3, 2, 2, 16, 1 }, "inverse" }, { { 5, 5, 0, 3, 22, 1 }, "vector and tail" },
@@ -654,7 +658,8 @@ const struct op conformance_ops[] = {
         { { 1, 64, 3, 3, 32 }, "one whole tile" }, { { 1, 200, 2, 1, 22 }, "four tiles, tails everywhere" },
         { { 1, 3, 2, 2, 130 }, "long heads" } } },
     { "swiglu_fwd", 1, 1e-6, swiglu_fwd_arrays, NULL, swiglu_fwd_right, swiglu_fwd_run,
-      { { { 1 }, "smallest", 0, 1 }, { { 16 }, "one vector", 0, 1 }, { { 37 }, "tail", 0, 1 }, { { 10001 }, "threads" } } },
+      { { { 1 }, "smallest", 0, 1 }, { { 16 }, "one vector", 0, 1 }, { { 37 }, "tail", 0, 1 },
+        { { 10001 }, "threads" } } },
     { "swiglu_bwd", 1, 2e-6, swiglu_bwd_arrays, NULL, swiglu_bwd_right, swiglu_bwd_run,
       { { { 1 }, "smallest", 0, 1 }, { { 16 }, "one vector", 0, 1 }, { { 37, 1 }, "tail, in place", 0, 1 },
         { { 10001 }, "threads" }, { { 10001, 1 }, "threads, in place" } } },
@@ -667,6 +672,8 @@ const struct op conformance_ops[] = {
     { "sum_squares", 1, 1e-6, sum_squares_arrays, NULL, sum_squares_right, sum_squares_run, FLAT_SHAPES },
     { "adamw", 1, 2e-6, adamw_arrays, NULL, adamw_right, adamw_run, FLAT_SHAPES },
 };
+
+/* clang-format on */
 
 const size_t conformance_n_ops = sizeof conformance_ops / sizeof *conformance_ops;
 

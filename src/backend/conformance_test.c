@@ -1,7 +1,8 @@
-/* Every implementation of the backend table against the formulas in double precision, over the list of conformance_ops.c.
+/* Every implementation of the backend table against the formulas in double precision, over the list of
+ * conformance_ops.c.
  *
- * Each case runs with guards around aligned arrays and again with arrays that are only aligned to their element and end at
- * the end of their block (where a sanitizer sees a read too far); both must give the same bits. */
+ * Each case runs with guards around aligned arrays and again with arrays that are only aligned to their element and end
+ * at the end of their block (where a sanitizer sees a read too far); both must give the same bits. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -198,8 +199,8 @@ static void check_values(const struct kase *k, double **right, const char *text)
             double got = value_at(k, i, j), limit = k->op->tolerance * (fabs(right[i][j]) + rms);
 
             if (!(fabs(got - right[i][j]) <= limit))
-                fail_msg("%s: %s[%zu] is %.9g, should be %.9g (off by %.2g, limit %.2g)", text, k->specs[i].name, j, got,
-                         right[i][j], fabs(got - right[i][j]), limit);
+                fail_msg("%s: %s[%zu] is %.9g, should be %.9g (off by %.2g, limit %.2g)", text, k->specs[i].name, j,
+                         got, right[i][j], fabs(got - right[i][j]), limit);
         }
     }
 }

@@ -1,6 +1,5 @@
 #include "base/json.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,9 +7,9 @@
 #include "base/file.h"
 #include "base/mem.h"
 
-/* jansson's memory is the program's: counted, and failed by tests. Not while parsing, however: jansson 2.14 reads past its
- * own buffer when that cannot grow. Blocks made before this is in force are malloc's as well.
- * A failed allocation is also noted here, because jansson overlooks some of them, or calls them a syntax error. */
+/* jansson's memory is the program's: counted, and failed by tests. Not while parsing, however: jansson 2.14 reads past
+ * its own buffer when that cannot grow. Blocks made before this is in force are malloc's as well. A failed allocation
+ * is also noted here, because jansson overlooks some of them, or calls them a syntax error. */
 static _Thread_local bool parsing, starved;
 
 static void *json_alloc(size_t size_bytes)
@@ -26,19 +25,29 @@ __attribute__((constructor)) static void use_base_memory(void)
     json_set_alloc_funcs(json_alloc, dlc_free);
 }
 
-dlc_err dlc_json_parse(json_t **out, const char *text, size_t size_bytes, const char *where)
+json_t *dlc_json_load(const char *text, size_t size_bytes, size_t flags, json_error_t *error, bool *out_of_memory)
 {
-    json_error_t e;
+    json_t *value;
 
     starved = false;
     parsing = true;
-    *out = json_loadb(text, size_bytes, JSON_REJECT_DUPLICATES, &e);
+    value = json_loadb(text, size_bytes, flags, error);
     parsing = false;
-    if (starved) {
-        json_decref(*out);
-        *out = NULL;
+    *out_of_memory = starved;
+    if (!starved)
+        return value;
+    json_decref(value); /* text may be missing in it */
+    return NULL;
+}
+
+dlc_err dlc_json_parse(json_t **out, const char *text, size_t size_bytes, const char *where)
+{
+    bool out_of_memory;
+    json_error_t e;
+
+    *out = dlc_json_load(text, size_bytes, JSON_REJECT_DUPLICATES, &e, &out_of_memory);
+    if (out_of_memory)
         return dlc_fail(DLC_ENOMEM, "out of memory: JSON of %s (%zu bytes)", where, size_bytes);
-    }
     if (!*out)
         return dlc_fail(DLC_EINPUT, "%s: not valid JSON, line %d column %d: %s", where, e.line, e.column, e.text);
     return DLC_OK;
@@ -118,7 +127,8 @@ static dlc_err mistyped(const json_t *v, const char *key, const char *expected, 
     return dlc_fail(DLC_EINPUT, "%s: \"%s\" should be %s, found %s", where, key, expected, type_name(v));
 }
 
-dlc_err dlc_json_get_int(int64_t *out, const json_t *object, const char *key, int64_t min, int64_t max, const char *where)
+dlc_err dlc_json_get_int(int64_t *out, const json_t *object, const char *key, int64_t min, int64_t max,
+                         const char *where)
 {
     const json_t *v = json_object_get(object, key);
 

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 static _Atomic uint64_t n_allocs;
+static _Atomic uint64_t n_failed;
 static _Atomic uint64_t fail_countdown;
 
 static int should_fail(void)
@@ -25,8 +26,7 @@ static void *counted(void *p, size_t size_bytes)
 {
     if (!p)
         dlc_fail(DLC_ENOMEM, "out of memory: %zu bytes", size_bytes);
-    else
-        atomic_fetch_add_explicit(&n_allocs, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(p ? &n_allocs : &n_failed, 1, memory_order_relaxed);
     return p;
 }
 
@@ -94,8 +94,10 @@ dlc_err dlc_arena_alloc(void **out, size_t size_bytes, const char *purpose)
     if (size_bytes == 0)
         size_bytes = 1;
     p = should_fail() ? MAP_FAILED : mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED)
+    if (p == MAP_FAILED) {
+        atomic_fetch_add_explicit(&n_failed, 1, memory_order_relaxed);
         return dlc_fail(DLC_ENOMEM, "out of memory: %zu bytes for %s", size_bytes, purpose);
+    }
 #ifdef MADV_HUGEPAGE
     if (size_bytes >= (size_t)4 << 20)
         (void)madvise(p, size_bytes, MADV_HUGEPAGE); /* a wish: 20 to 70 % more bandwidth where it is granted */
@@ -114,6 +116,11 @@ void dlc_arena_free(void *p, size_t size_bytes)
 uint64_t dlc_mem_n_allocs(void)
 {
     return atomic_load_explicit(&n_allocs, memory_order_relaxed);
+}
+
+uint64_t dlc_mem_n_failed(void)
+{
+    return atomic_load_explicit(&n_failed, memory_order_relaxed);
 }
 
 void dlc_mem_fail_at(uint64_t n)

@@ -27,6 +27,10 @@ void dlc_arena_free(void *p, size_t size_bytes); /* accepts NULL */
 /* Allocations so far in this process (calls that returned memory, arenas included). */
 uint64_t dlc_mem_n_allocs(void);
 
+/* Allocations that failed so far. Where a library reports a failed allocation of its own as something else, comparing
+ * this before and after tells. */
+uint64_t dlc_mem_n_failed(void);
+
 /* Tests: the n-th allocation from now fails (1 = the next one); 0 turns it off. */
 void dlc_mem_fail_at(uint64_t n);
 

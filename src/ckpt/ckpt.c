@@ -324,7 +324,7 @@ static dlc_err remove_old(const char *run_folder, const uint64_t *steps, size_t 
 
     named = err == DLC_OK;
     if (err != DLC_OK && err != DLC_ENOTFOUND && err != DLC_EINPUT)
-        return err; /* nothing goes as long as it is not known what is named */
+        return err;                  /* nothing goes as long as it is not known what is named */
     for (size_t i = 0; i < n; i++) { /* newest first */
         DLC_TRY(step_path(path, run_folder, "", steps[i]));
         err = check_quickly(path);

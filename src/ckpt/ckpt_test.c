@@ -13,14 +13,14 @@
 #include "ckpt/ckpt_test_util.h"
 #include "ckpt/manifest.h"
 
-static char folder[] = "/tmp/dlc-ckpt-XXXXXX";
+static char folder[64];
 static char run[DLC_PATH_MAX]; /* a new run folder for each test */
 
 static int make_folder(void **state)
 {
     (void)state;
     dlc_log_set_level(DLC_LOG_ERROR);
-    return mkdtemp(folder) ? 0 : -1;
+    return test_make_folder(folder, sizeof folder, "ckpt");
 }
 
 static int remove_folder(void **state)
@@ -189,7 +189,8 @@ static void damage_is_noticed_and_the_older_one_is_used(void **state)
     assert_int_equal(dlc_ckpt_set_latest(run, 40), DLC_OK);
     damage_one_file("model.safetensors");
     damage_one_file("manifest.json");
-    put(in_run("checkpoints/outer-000040/notes.txt"), "mine", 4); /* a file that is not in the manifest does not matter */
+    put(in_run("checkpoints/outer-000040/notes.txt"), "mine",
+        4); /* a file that is not in the manifest does not matter */
     expect_found(40);
     assert_int_equal(rename(in_run("checkpoints/outer-000040"), in_run("checkpoints/outer-000041")), 0);
     assert_int_equal(dlc_ckpt_verify(in_run("checkpoints/outer-000041"), NULL), DLC_EINPUT);
@@ -208,7 +209,7 @@ static void cut_off_anywhere_a_whole_checkpoint_is_found(void **state)
     assert_int_equal(dlc_ckpt_find(found, &step, run), DLC_ENOTFOUND);
     begin(20);
     assert_int_equal(dlc_ckpt_find(found, &step, run), DLC_ENOTFOUND);
-    commit(20); /* begins anew over the leftover */
+    commit(20);       /* begins anew over the leftover */
     expect_found(20); /* no `latest` yet */
     assert_int_equal(dlc_ckpt_set_latest(run, 20), DLC_OK);
     begin(40);
@@ -381,11 +382,14 @@ static void hostile_manifests_are_refused(void **state)
         { "no step", "{\"files\":{}}", "\"outer_step\" should be an integer, found nothing" },
         { "negative step", "{\"outer_step\":-1,\"files\":{}}", "\"outer_step\" is -1" },
         { "no files", "{\"outer_step\":1}", "\"files\" should be an object" },
-        { "name leads outside", "{\"outer_step\":1,\"files\":{\"../x\":{\"bytes\":1,\"sha256\":\"" HEX "\"}}}", "\"../x\"" },
-        { "name is a path", "{\"outer_step\":1,\"files\":{\"/etc/passwd\":{\"bytes\":1,\"sha256\":\"" HEX "\"}}}", "passwd" },
+        { "name leads outside", "{\"outer_step\":1,\"files\":{\"../x\":{\"bytes\":1,\"sha256\":\"" HEX "\"}}}",
+          "\"../x\"" },
+        { "name is a path", "{\"outer_step\":1,\"files\":{\"/etc/passwd\":{\"bytes\":1,\"sha256\":\"" HEX "\"}}}",
+          "passwd" },
         { "name is a folder", "{\"outer_step\":1,\"files\":{\"..\":{\"bytes\":1,\"sha256\":\"" HEX "\"}}}", "\"..\"" },
         { "empty name", "{\"outer_step\":1,\"files\":{\"\":{\"bytes\":1,\"sha256\":\"" HEX "\"}}}", "\"\" cannot be" },
-        { "names itself", "{\"outer_step\":1,\"files\":{\"manifest.json\":{\"bytes\":1,\"sha256\":\"" HEX "\"}}}", "manifest" },
+        { "names itself", "{\"outer_step\":1,\"files\":{\"manifest.json\":{\"bytes\":1,\"sha256\":\"" HEX "\"}}}",
+          "manifest" },
         { "entry not an object", "{\"outer_step\":1,\"files\":{\"a\":1}}", "\"a\" is not an object" },
         { "no size", "{\"outer_step\":1,\"files\":{\"a\":{\"sha256\":\"" HEX "\"}}}", "m.json: a: \"bytes\"" },
         { "negative size", "{\"outer_step\":1,\"files\":{\"a\":{\"bytes\":-1,\"sha256\":\"" HEX "\"}}}", "is -1" },

@@ -1,4 +1,5 @@
-/* What the tests of this folder share: failing allocations one by one, and a disk that is full. Needs cmocka.h before. */
+/* What the tests of this folder share: failing allocations one by one, and a disk that is full. Needs cmocka.h before.
+ */
 #ifndef DLC_CKPT_CKPT_TEST_UTIL_H
 #define DLC_CKPT_CKPT_TEST_UTIL_H
 
@@ -6,6 +7,7 @@
 #include <stdbool.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #ifdef __linux__
 #include <sys/mount.h>
 #endif
@@ -13,6 +15,13 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/mem.h"
+
+/* A fresh folder, in memory where the system has that: hundreds of fsyncs are waited for otherwise. */
+static inline int test_make_folder(char *out, size_t size_bytes, const char *name)
+{
+    snprintf(out, size_bytes, "%s/dlc-%s-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp", name);
+    return mkdtemp(out) ? 0 : -1;
+}
 
 /* Runs fn again and again, each time failing a later allocation, until it gets through; gives the number of failures.
  * Every failure must be reported as DLC_ENOMEM, and none may be passed over. */

@@ -121,8 +121,8 @@ static dlc_err write_text(const char *folder, const json_t *manifest)
 dlc_err dlc__manifest_write(const char *folder, uint64_t outer_step, const json_t *info)
 {
     json_t *files = json_object();
-    json_t *manifest = json_pack("{s:s, s:I, s:O}", "self_sha256", zeros, "outer_step", (json_int_t)outer_step, "files",
-                                 files);
+    json_t *manifest =
+        json_pack("{s:s, s:I, s:O}", "self_sha256", zeros, "outer_step", (json_int_t)outer_step, "files", files);
     json_t *copy = info ? json_deep_copy(info) : NULL;
     dlc_err err = DLC_OK;
 
@@ -165,8 +165,7 @@ dlc_err dlc__manifest_check(const json_t *manifest, const char *where)
         return dlc_fail(DLC_EINPUT, "%s: not a JSON object", where);
     DLC_TRY(dlc_json_get_int(&outer_step, manifest, "outer_step", 0, INT64_MAX, where));
     DLC_TRY(dlc_json_get_object(&files, manifest, "files", where));
-    json_object_foreach(files, name, entry)
-        DLC_TRY(check_file(name, entry, where));
+    json_object_foreach(files, name, entry) DLC_TRY(check_file(name, entry, where));
     return DLC_OK;
 }
 
@@ -240,11 +239,13 @@ dlc_err dlc__manifest_compare(const json_t *manifest, const char *folder, int ha
     char path[DLC_PATH_MAX];
     const char *name;
 
-    json_object_foreach(files, name, entry) { /* sizes first: they cost nothing */
+    json_object_foreach(files, name, entry)
+    { /* sizes first: they cost nothing */
         DLC_TRY(dlc_path_join(path, folder, name));
         DLC_TRY(compare_size(path, entry));
     }
-    json_object_foreach(files, name, entry) {
+    json_object_foreach(files, name, entry)
+    {
         if (!hash)
             break;
         DLC_TRY(dlc_path_join(path, folder, name));

@@ -1,5 +1,5 @@
-/* manifest.json of a checkpoint: which files it has, their sizes and digests, and the caller's `info`. Written last; its
- * own bytes are covered too, by a digest that is the first member:
+/* manifest.json of a checkpoint: which files it has, their sizes and digests, and the caller's `info`. Written last;
+ * its own bytes are covered too, by a digest that is the first member:
  *
  *     {
  *       "self_sha256": "<SHA-256 of this file's bytes with these 64 digits as zeros>",

@@ -47,16 +47,16 @@ static int add_qwen3(json_t *root, const struct dlc_model_config *c)
 static json_t *make_config(const struct dlc_model_config *c, const struct family *family, const char *dtype,
                            int32_t bos_eos)
 {
-    json_t *root = json_pack("{s:[s], s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:i, s:f, s:f, s:f, s:{s:s, s:f},"
-                             " s:b, s:b, s:f, s:b, s:s, s:s}",
-                             "architectures", family->architecture, "model_type", family->model_type, "vocab_size",
-                             c->vocab_size, "hidden_size", c->d_model, "intermediate_size", c->d_ffn, "num_hidden_layers",
-                             c->n_layers, "num_attention_heads", c->n_heads, "num_key_value_heads", c->n_kv_heads,
-                             "head_dim", c->head_dim, "hidden_act", "silu", "max_position_embeddings", c->context,
-                             "initializer_range", c->init_std, "rms_norm_eps", c->norm_eps, "rope_theta", c->rope_theta,
-                             "rope_parameters", "rope_type", "default", "rope_theta", c->rope_theta, "tie_word_embeddings",
-                             (int)c->tie_embeddings, "attention_bias", 0, "attention_dropout", 0.0, "use_cache", 1,
-                             "torch_dtype", dtype, "dtype", dtype);
+    json_t *root =
+        json_pack("{s:[s], s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:i, s:f, s:f, s:f, s:{s:s, s:f},"
+                  " s:b, s:b, s:f, s:b, s:s, s:s}",
+                  "architectures", family->architecture, "model_type", family->model_type, "vocab_size", c->vocab_size,
+                  "hidden_size", c->d_model, "intermediate_size", c->d_ffn, "num_hidden_layers", c->n_layers,
+                  "num_attention_heads", c->n_heads, "num_key_value_heads", c->n_kv_heads, "head_dim", c->head_dim,
+                  "hidden_act", "silu", "max_position_embeddings", c->context, "initializer_range", c->init_std,
+                  "rms_norm_eps", c->norm_eps, "rope_theta", c->rope_theta, "rope_parameters", "rope_type", "default",
+                  "rope_theta", c->rope_theta, "tie_word_embeddings", (int)c->tie_embeddings, "attention_bias", 0,
+                  "attention_dropout", 0.0, "use_cache", 1, "torch_dtype", dtype, "dtype", dtype);
     int failed = 0;
 
     failed |= json_object_set_new(root, "bos_token_id", token_id(bos_eos));
@@ -162,10 +162,12 @@ static dlc_err check_rope(double *theta, bool *has_theta, const json_t *root, co
     if (absent(root, key))
         return DLC_OK;
     DLC_TRY(dlc_json_get_object(&rope, root, key, where));
-    json_object_foreach(rope, name, value) {
+    json_object_foreach(rope, name, value)
+    {
         bool is_type = strcmp(name, "rope_type") == 0 || strcmp(name, "type") == 0;
 
-        if (is_type ? !json_is_string(value) || strcmp(json_string_value(value), "default") != 0 : json_is_object(value))
+        if (is_type ? !json_is_string(value) || strcmp(json_string_value(value), "default") != 0
+                    : json_is_object(value))
             return refuse(root, key, "unscaled rotary positions (rope_type \"default\")", where);
     }
     DLC_TRY(maybe_real(&partial, rope, "partial_rotary_factor", where));
@@ -262,7 +264,8 @@ static dlc_err read_config(struct dlc_model_config *c, const json_t *root, const
     return DLC_OK;
 }
 
-dlc_err dlc_model_folder_config_parse(struct dlc_model_config *out, const char *text, size_t size_bytes, const char *where)
+dlc_err dlc_model_folder_config_parse(struct dlc_model_config *out, const char *text, size_t size_bytes,
+                                      const char *where)
 {
     json_t *root;
     dlc_err err;

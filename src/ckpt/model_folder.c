@@ -1,4 +1,5 @@
-/* Writing of model folders, and finding the one that a path means. Reading is in model_config_json.c and model_params.c. */
+/* Writing of model folders, and finding the one that a path means. Reading is in model_config_json.c and
+ * model_params.c. */
 #include <string.h>
 
 #include "base/file.h"
@@ -38,8 +39,9 @@ static dlc_err write_params(const char *folder, const struct dlc_model_config *c
         goto done;
     }
     for (size_t i = 0; i < n; i++) {
-        tensors[i] = (struct dlc_st_write_tensor){ .name = table[i].name, .dtype = dtype, .n_dims = table[i].n_dims,
-                                                   .data = params + table[i].offset };
+        tensors[i] = (struct dlc_st_write_tensor){
+            .name = table[i].name, .dtype = dtype, .n_dims = table[i].n_dims, .data = params + table[i].offset
+        };
         for (int k = 0; k < table[i].n_dims; k++)
             tensors[i].dims[k] = table[i].dims[k];
     }
@@ -63,7 +65,8 @@ static const char *token_text(const json_t *tokenizer, int32_t id)
         if (json_is_integer(json_object_get(token, "id")) && json_integer_value(json_object_get(token, "id")) == id)
             return json_string_value(json_object_get(token, "content"));
     }
-    json_object_foreach(vocab, text, value) {
+    json_object_foreach(vocab, text, value)
+    {
         if (json_is_integer(value) && json_integer_value(value) == id)
             return text;
     }
@@ -77,7 +80,8 @@ static dlc_err write_tokenizer_config(const char *folder, const json_t *tokenize
     const char *text = token_text(tokenizer, bos_eos);
 
     if (!text)
-        return dlc_fail(DLC_EINPUT, "%s/tokenizer.json: no token has the id %d, which should end a text", folder, bos_eos);
+        return dlc_fail(DLC_EINPUT, "%s/tokenizer.json: no token has the id %d, which should end a text", folder,
+                        bos_eos);
     return write_json(folder, "tokenizer_config.json",
                       json_pack("{s:s, s:s, s:s, s:s, s:b, s:i, s:b}", "tokenizer_class", "PreTrainedTokenizerFast",
                                 "bos_token", text, "eos_token", text, "pad_token", text, "add_bos_token", 0,
@@ -101,12 +105,13 @@ static dlc_err write_generation_config(const char *folder, int32_t bos_eos)
 {
     return write_json(folder, "generation_config.json",
                       bos_eos < 0 ? json_object()
-                                  : json_pack("{s:i, s:i, s:i}", "bos_token_id", (int)bos_eos, "eos_token_id", (int)bos_eos,
-                                              "pad_token_id", (int)bos_eos));
+                                  : json_pack("{s:i, s:i, s:i}", "bos_token_id", (int)bos_eos, "eos_token_id",
+                                              (int)bos_eos, "pad_token_id", (int)bos_eos));
 }
 
 dlc_err dlc_model_folder_write(const char *folder, const struct dlc_model_config *config, const float *params,
-                               dlc_dtype dtype, const char *tokenizer_json, size_t tokenizer_json_bytes, int32_t bos_eos)
+                               dlc_dtype dtype, const char *tokenizer_json, size_t tokenizer_json_bytes,
+                               int32_t bos_eos)
 {
     if (dtype != DLC_F32 && dtype != DLC_BF16)
         return dlc_fail(DLC_EUSAGE, "%s: models are written as F32 or BF16", folder);
@@ -136,6 +141,7 @@ dlc_err dlc_model_folder_resolve(char out[4096], const char *path)
     }
     DLC_TRY(dlc_path_join(inside, path, "checkpoints"));
     if (!dlc_is_folder(inside))
-        return dlc_fail(DLC_EINPUT, "%s: neither a model folder (no config.json) nor a run folder (no checkpoints)", path);
+        return dlc_fail(DLC_EINPUT, "%s: neither a model folder (no config.json) nor a run folder (no checkpoints)",
+                        path);
     return dlc_ckpt_find(out, &outer_step, path);
 }

@@ -16,12 +16,21 @@
 #include "ckpt/model_folder.h"
 #include "ckpt/safetensors.h"
 
-static char folder[] = "/tmp/dlc-model-folder-XXXXXX";
+static char folder[64];
 static char here[DLC_PATH_MAX]; /* a new folder for each test */
 
 static const struct dlc_model_config llama = {
-    .vocab_size = 11, .n_layers = 2, .d_model = 8, .n_heads = 2, .n_kv_heads = 1, .head_dim = 4, .d_ffn = 12, .context = 32,
-    .rope_theta = 10000, .norm_eps = 0.125, .init_std = 0.5,
+    .vocab_size = 11,
+    .n_layers = 2,
+    .d_model = 8,
+    .n_heads = 2,
+    .n_kv_heads = 1,
+    .head_dim = 4,
+    .d_ffn = 12,
+    .context = 32,
+    .rope_theta = 10000,
+    .norm_eps = 0.125,
+    .init_std = 0.5,
 };
 
 static const char tokenizer[] = "{\"added_tokens\":[{\"id\":10,\"content\":\"<|endoftext|>\"}],"
@@ -31,7 +40,7 @@ static int make_folder(void **state)
 {
     (void)state;
     dlc_log_set_level(DLC_LOG_ERROR);
-    return mkdtemp(folder) ? 0 : -1;
+    return test_make_folder(folder, sizeof folder, "model-folder");
 }
 
 static int remove_folder(void **state)
@@ -78,10 +87,12 @@ static void expect_text(const char *name, const char *expected)
     dlc_buf_fini(&b);
 }
 
-#define ROPE "  \"rope_theta\": 10000.0,\n  \"rope_parameters\": {\n    \"rope_type\": \"default\",\n    \"rope_theta\": 10000.0\n  },\n"
+#define ROPE                                                                                                           \
+    "  \"rope_theta\": 10000.0,\n  \"rope_parameters\": {\n    \"rope_type\": \"default\",\n    \"rope_theta\": "      \
+    "10000.0\n  },\n"
 #define SHAPE                                                                                                          \
-    "  \"vocab_size\": 11,\n  \"hidden_size\": 8,\n  \"intermediate_size\": 12,\n  \"num_hidden_layers\": 2,\n"          \
-    "  \"num_attention_heads\": 2,\n  \"num_key_value_heads\": 1,\n  \"head_dim\": 4,\n  \"hidden_act\": \"silu\",\n"    \
+    "  \"vocab_size\": 11,\n  \"hidden_size\": 8,\n  \"intermediate_size\": 12,\n  \"num_hidden_layers\": 2,\n"        \
+    "  \"num_attention_heads\": 2,\n  \"num_key_value_heads\": 1,\n  \"head_dim\": 4,\n  \"hidden_act\": \"silu\",\n"  \
     "  \"max_position_embeddings\": 32,\n  \"initializer_range\": 0.5,\n  \"rms_norm_eps\": 0.125,\n" ROPE
 
 static void files_are_as_other_tools_want_them(void **state)
@@ -91,16 +102,18 @@ static void files_are_as_other_tools_want_them(void **state)
 
     (void)state;
     assert_int_equal(dlc_model_folder_write(here, &c, p, DLC_F32, tokenizer, sizeof tokenizer - 1, 10), DLC_OK);
-    expect_text("config.json",
-                "{\n  \"architectures\": [\n    \"LlamaForCausalLM\"\n  ],\n  \"model_type\": \"llama\",\n" SHAPE
-                "  \"tie_word_embeddings\": false,\n  \"attention_bias\": false,\n  \"attention_dropout\": 0.0,\n"
-                "  \"use_cache\": true,\n  \"torch_dtype\": \"float32\",\n  \"dtype\": \"float32\",\n"
-                "  \"bos_token_id\": 10,\n  \"eos_token_id\": 10,\n  \"pad_token_id\": null,\n  \"mlp_bias\": false\n}\n");
+    expect_text(
+        "config.json",
+        "{\n  \"architectures\": [\n    \"LlamaForCausalLM\"\n  ],\n  \"model_type\": \"llama\",\n" SHAPE
+        "  \"tie_word_embeddings\": false,\n  \"attention_bias\": false,\n  \"attention_dropout\": 0.0,\n"
+        "  \"use_cache\": true,\n  \"torch_dtype\": \"float32\",\n  \"dtype\": \"float32\",\n"
+        "  \"bos_token_id\": 10,\n  \"eos_token_id\": 10,\n  \"pad_token_id\": null,\n  \"mlp_bias\": false\n}\n");
     expect_text("tokenizer.json", tokenizer);
-    expect_text("tokenizer_config.json",
-                "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\",\n  \"bos_token\": \"<|endoftext|>\",\n"
-                "  \"eos_token\": \"<|endoftext|>\",\n  \"pad_token\": \"<|endoftext|>\",\n  \"add_bos_token\": false,\n"
-                "  \"model_max_length\": 32,\n  \"clean_up_tokenization_spaces\": false\n}\n");
+    expect_text(
+        "tokenizer_config.json",
+        "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\",\n  \"bos_token\": \"<|endoftext|>\",\n"
+        "  \"eos_token\": \"<|endoftext|>\",\n  \"pad_token\": \"<|endoftext|>\",\n  \"add_bos_token\": false,\n"
+        "  \"model_max_length\": 32,\n  \"clean_up_tokenization_spaces\": false\n}\n");
     expect_text("generation_config.json",
                 "{\n  \"bos_token_id\": 10,\n  \"eos_token_id\": 10,\n  \"pad_token_id\": 10\n}\n");
     c.qk_norm = c.tie_embeddings = true;
@@ -180,9 +193,11 @@ static void what_was_written_is_read(void **state)
 }
 
 #define LLAMA                                                                                                          \
-    "\"model_type\":\"llama\",\"vocab_size\":11,\"hidden_size\":8,\"intermediate_size\":12,\"num_hidden_layers\":2,"      \
+    "\"model_type\":\"llama\",\"vocab_size\":11,\"hidden_size\":8,\"intermediate_size\":12,\"num_hidden_layers\":2,"   \
     "\"num_attention_heads\":2"
-#define QWEN "\"model_type\":\"qwen3\",\"vocab_size\":11,\"hidden_size\":8,\"intermediate_size\":12,\"num_hidden_layers\":2,\"num_attention_heads\":2"
+#define QWEN                                                                                                           \
+    "\"model_type\":\"qwen3\",\"vocab_size\":11,\"hidden_size\":8,\"intermediate_size\":12,\"num_hidden_layers\":2,"   \
+    "\"num_attention_heads\":2"
 
 static void configurations_that_differ_are_refused(void **state)
 {
@@ -192,12 +207,15 @@ static void configurations_that_differ_are_refused(void **state)
         { "array", "[]", "not a JSON object" },
         { "nothing", "{}", "\"model_type\" should be a string, found nothing" },
         { "another model", "{\"model_type\":\"gpt2\"}", "\"model_type\" is \"gpt2\", only \"llama\" and \"qwen3\"" },
-        { "another head", "{" LLAMA ",\"architectures\":[\"LlamaForSequenceClassification\"]}", "\"architectures\" is" },
+        { "another head", "{" LLAMA ",\"architectures\":[\"LlamaForSequenceClassification\"]}",
+          "\"architectures\" is" },
         { "of the other family", "{" LLAMA ",\"architectures\":[\"Qwen3ForCausalLM\"]}", "only LlamaForCausalLM" },
         { "architectures not a list", "{" LLAMA ",\"architectures\":7}", "\"architectures\" is 7" },
-        { "no layers", "{\"model_type\":\"llama\",\"vocab_size\":1,\"hidden_size\":8,\"intermediate_size\":1}", "\"num_hidden" },
+        { "no layers", "{\"model_type\":\"llama\",\"vocab_size\":1,\"hidden_size\":8,\"intermediate_size\":1}",
+          "\"num_hidden" },
         { "zero layers", "{" LLAMA ",\"max_position_embeddings\":0}", "\"max_position_embeddings\" is 0" },
-        { "integer as real", "{" LLAMA ",\"num_key_value_heads\":2.0}", "\"num_key_value_heads\" should be an integer" },
+        { "integer as real", "{" LLAMA ",\"num_key_value_heads\":2.0}",
+          "\"num_key_value_heads\" should be an integer" },
         { "beyond int", "{" LLAMA ",\"head_dim\":4294967300}", "\"head_dim\" is 4294967300" },
         { "heads do not divide", "{" LLAMA ",\"num_key_value_heads\":3}", "config.json: model: kv_heads 3" },
         { "odd head", "{" LLAMA ",\"head_dim\":3}", "head_dim 3" },
@@ -205,10 +223,12 @@ static void configurations_that_differ_are_refused(void **state)
         { "bias in the MLP", "{" LLAMA ",\"mlp_bias\":true}", "\"mlp_bias\" is true" },
         { "switch not a boolean", "{" LLAMA ",\"mlp_bias\":1}", "\"mlp_bias\" is 1" },
         { "another activation", "{" LLAMA ",\"hidden_act\":\"gelu\"}", "\"hidden_act\" is \"gelu\", only \"silu\"" },
-        { "scaled rope, v4", "{" LLAMA ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.0}}", "\"rope_scaling\" is" },
+        { "scaled rope, v4", "{" LLAMA ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.0}}",
+          "\"rope_scaling\" is" },
         { "scaled rope, v4 late", "{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8.0}}", "llama3" },
         { "scaled rope, v5", "{" LLAMA ",\"rope_parameters\":{\"rope_type\":\"yarn\",\"rope_theta\":1e4}}", "yarn" },
-        { "rope by kind of layer", "{" LLAMA ",\"rope_parameters\":{\"full_attention\":{\"rope_theta\":1e4}}}", "unscaled" },
+        { "rope by kind of layer", "{" LLAMA ",\"rope_parameters\":{\"full_attention\":{\"rope_theta\":1e4}}}",
+          "unscaled" },
         { "two bases", "{" LLAMA ",\"rope_theta\":1e4,\"rope_parameters\":{\"rope_theta\":1e6}}", "10000, but" },
         { "part of the head", "{" LLAMA ",\"partial_rotary_factor\":0.5}", "\"partial_rotary_factor\" is 0.5" },
         { "part of the head, v5", "{" LLAMA ",\"rope_parameters\":{\"partial_rotary_factor\":0.5}}", "whole head" },
@@ -216,12 +236,16 @@ static void configurations_that_differ_are_refused(void **state)
         { "base not a number", "{" LLAMA ",\"rope_theta\":\"1e4\"}", "\"rope_theta\" should be a number" },
         { "negative base", "{" LLAMA ",\"rope_theta\":-1}", "rope_theta" },
         { "quantized", "{" LLAMA ",\"quantization_config\":{\"bits\":4}}", "\"quantization_config\" is {\"bits\":4}" },
-        { "sliding window", "{" QWEN ",\"head_dim\":4,\"num_key_value_heads\":1,\"use_sliding_window\":true}", "use_sliding" },
-        { "sliding layers", "{" LLAMA ",\"layer_types\":[\"full_attention\",\"sliding_attention\"]}", "\"layer_types\" is" },
+        { "sliding window", "{" QWEN ",\"head_dim\":4,\"num_key_value_heads\":1,\"use_sliding_window\":true}",
+          "use_sliding" },
+        { "sliding layers", "{" LLAMA ",\"layer_types\":[\"full_attention\",\"sliding_attention\"]}",
+          "\"layer_types\" is" },
         { "layer types not a list", "{" LLAMA ",\"layer_types\":\"full_attention\"}", "\"layer_types\" is" },
-        { "Qwen3 without head_dim", "{" QWEN ",\"num_key_value_heads\":1}", "\"head_dim\" should be an integer, found nothing" },
+        { "Qwen3 without head_dim", "{" QWEN ",\"num_key_value_heads\":1}",
+          "\"head_dim\" should be an integer, found nothing" },
         { "Qwen3 without kv heads", "{" QWEN ",\"head_dim\":4}", "\"num_key_value_heads\" should be an integer" },
-        { "tie not a boolean", "{" LLAMA ",\"tie_word_embeddings\":1}", "\"tie_word_embeddings\" should be true or false" },
+        { "tie not a boolean", "{" LLAMA ",\"tie_word_embeddings\":1}",
+          "\"tie_word_embeddings\" should be true or false" },
         { "doubled key", "{" LLAMA ",\"vocab_size\":11}", "duplicate" },
     };
 
@@ -230,7 +254,8 @@ static void configurations_that_differ_are_refused(void **state)
         struct dlc_model_config c;
         dlc_err err = dlc_model_folder_config_parse(&c, rows[i].json, strlen(rows[i].json), "m/config.json");
 
-        if (err != DLC_EINPUT || strncmp(dlc_err_text(), "m/config.json: ", 15) != 0 || !strstr(dlc_err_text(), rows[i].text))
+        if (err != DLC_EINPUT || strncmp(dlc_err_text(), "m/config.json: ", 15) != 0 ||
+            !strstr(dlc_err_text(), rows[i].text))
             fail_msg("%s: error %d, text: %s", rows[i].why, err, dlc_err_text());
     }
 }
@@ -247,14 +272,18 @@ static void configurations_of_all_generations_are_read(void **state)
           "{" LLAMA ",\"num_key_value_heads\":null,\"head_dim\":null,\"rope_scaling\":null,\"rope_parameters\":null,"
           "\"quantization_config\":null,\"architectures\":null,\"layer_types\":null,\"rope_theta\":null}",
           2, 4, 2048, 10000 },
-        { "v4", "{" LLAMA ",\"rope_theta\":500000,\"rope_scaling\":{\"type\":\"default\"},\"pretraining_tp\":1}", 2, 4, 2048, 5e5 },
-        { "v5", "{" LLAMA ",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":5e5,\"partial_rotary_factor\":1.0}}", 2,
-          4, 2048, 5e5 },
+        { "v4", "{" LLAMA ",\"rope_theta\":500000,\"rope_scaling\":{\"type\":\"default\"},\"pretraining_tp\":1}", 2, 4,
+          2048, 5e5 },
+        { "v5",
+          "{" LLAMA
+          ",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":5e5,\"partial_rotary_factor\":1.0}}",
+          2, 4, 2048, 5e5 },
         { "both", "{" LLAMA ",\"rope_theta\":5e5,\"rope_parameters\":{\"rope_theta\":500000}}", 2, 4, 2048, 5e5 },
         { "Qwen3 with its window off",
-          "{" QWEN ",\"head_dim\":6,\"num_key_value_heads\":1,\"use_sliding_window\":false,\"sliding_window\":4096}", 1, 6, 32768,
+          "{" QWEN ",\"head_dim\":6,\"num_key_value_heads\":1,\"use_sliding_window\":false,\"sliding_window\":4096}", 1,
+          6, 32768, 10000 },
+        { "unknown keys are not read by anyone", "{" LLAMA ",\"color\":\"blue\",\"eos_token_id\":[1,2]}", 2, 4, 2048,
           10000 },
-        { "unknown keys are not read by anyone", "{" LLAMA ",\"color\":\"blue\",\"eos_token_id\":[1,2]}", 2, 4, 2048, 10000 },
     };
 
     (void)state;
@@ -265,8 +294,8 @@ static void configurations_of_all_generations_are_read(void **state)
             fail_msg("%s: %s", rows[i].why, dlc_err_text());
         if (c.n_kv_heads != rows[i].n_kv_heads || c.head_dim != rows[i].head_dim || c.context != rows[i].context ||
             c.rope_theta != rows[i].rope_theta || c.norm_eps != 1e-6)
-            fail_msg("%s: kv_heads %d, head_dim %d, context %d, theta %g", rows[i].why, c.n_kv_heads, c.head_dim, c.context,
-                     c.rope_theta);
+            fail_msg("%s: kv_heads %d, head_dim %d, context %d, theta %g", rows[i].why, c.n_kv_heads, c.head_dim,
+                     c.context, c.rope_theta);
     }
     assert_int_equal(dlc_model_folder_config(&(struct dlc_model_config){ 0 }, here), DLC_ENOTFOUND);
 }
@@ -282,8 +311,9 @@ static void write_part(const char *name, const struct dlc_model_config *c, const
     assert_int_equal(dlc_model_params_table(&table, &n, c), DLC_OK);
     assert_in_range(n, 1, 62);
     for (size_t i = from; i < to && i < n; i++)
-        t[used++] = (struct dlc_st_write_tensor){ table[i].name, DLC_F32, table[i].n_dims, { table[i].dims[0], table[i].dims[1] },
-                                                  p + table[i].offset };
+        t[used++] = (struct dlc_st_write_tensor){
+            table[i].name, DLC_F32, table[i].n_dims, { table[i].dims[0], table[i].dims[1] }, p + table[i].offset
+        };
     if (extra)
         t[used++] = *extra;
     assert_int_equal(dlc_st_write(in_here(name), t, used, NULL, 0), DLC_OK);
@@ -310,12 +340,14 @@ static void parameters_that_do_not_fit_are_refused(void **state)
     (void)state;
     expect_refused(&llama, "no file", "neither model.safetensors nor");
     write_part("model.safetensors", &llama, p, 0, 64, &extra);
-    expect_refused(&llama, "unknown tensor", "model.safetensors: tensor \"model.layers.0.self_attn.q_proj.bias\" is not part");
+    expect_refused(&llama, "unknown tensor",
+                   "model.safetensors: tensor \"model.layers.0.self_attn.q_proj.bias\" is not part");
     write_part("model.safetensors", &llama, p, 0, 5, NULL);
     expect_refused(&llama, "one is missing", "is missing");
     extra = (struct dlc_st_write_tensor){ "model.embed_tokens.weight", DLC_F32, 2, { 8, 11 }, zeros };
     write_part("model.safetensors", &llama, p, 1, 64, &extra);
-    expect_refused(&llama, "turned", "tensor \"model.embed_tokens.weight\" has the shape [8, 11], config.json makes it [11, 8]");
+    expect_refused(&llama, "turned",
+                   "tensor \"model.embed_tokens.weight\" has the shape [8, 11], config.json makes it [11, 8]");
     extra = (struct dlc_st_write_tensor){ "model.embed_tokens.weight", DLC_F32, 1, { 88 }, zeros };
     write_part("model.safetensors", &llama, p, 1, 64, &extra);
     expect_refused(&llama, "flat", "has the shape [88], config.json makes it [11, 8]");
@@ -341,7 +373,10 @@ static void write_index(const struct dlc_model_config *c, const char *last_shard
 
     assert_int_equal(dlc_model_params_table(&table, &n, c), DLC_OK);
     for (size_t i = 0; i < n; i++)
-        json_object_set_new(map, table[i].name, json_string(i < 5 ? "a.safetensors" : i < n - 1 ? "b.safetensors" : last_shard));
+        json_object_set_new(map, table[i].name,
+                            json_string(i < 5       ? "a.safetensors"
+                                        : i < n - 1 ? "b.safetensors"
+                                                    : last_shard));
     if (extra_name)
         json_object_set_new(map, extra_name, json_string("a.safetensors"));
     assert_int_equal(dlc_json_write_file(in_here("model.safetensors.index.json"), root), DLC_OK);

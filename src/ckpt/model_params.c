@@ -1,5 +1,5 @@
-/* Reading of a model's parameters: one model.safetensors, or shards with an index. The parameter table says what must be
- * there; nothing may be missing and nothing may be left over. */
+/* Reading of a model's parameters: one model.safetensors, or shards with an index. The parameter table says what must
+ * be there; nothing may be missing and nothing may be left over. */
 #include <string.h>
 
 #include "base/file.h"
@@ -14,8 +14,8 @@ struct loader {
     const struct dlc_model_config *config;
     struct dlc_param *table;
     size_t n_table;
-    bool *seen;          /* [n_table] */
-    float *tied_head;    /* lm_head.weight of a model that ties it, kept to be compared at the end; else NULL */
+    bool *seen;       /* [n_table] */
+    float *tied_head; /* lm_head.weight of a model that ties it, kept to be compared at the end; else NULL */
     const char *folder;
 };
 
@@ -110,10 +110,12 @@ static dlc_err check_index(const struct loader *l, json_t *map, const char *wher
     const char *name, *shard;
     json_t *value;
 
-    json_object_foreach(map, name, value) {
+    json_object_foreach(map, name, value)
+    {
         shard = json_string_value(value);
         if (!shard || shard[0] == '\0' || strchr(shard, '/') || strcmp(shard, ".") == 0 || strcmp(shard, "..") == 0)
-            return dlc_fail(DLC_EINPUT, "%s: the shard of tensor \"%.200s\" is not a file name in this folder", where, name);
+            return dlc_fail(DLC_EINPUT, "%s: the shard of tensor \"%.200s\" is not a file name in this folder", where,
+                            name);
         if (find_param(l, name) == l->n_table && !is_tied_head(l, name))
             return dlc_fail(DLC_EINPUT, "%s: tensor \"%.200s\" is not part of this kind of model", where, name);
     }
@@ -128,7 +130,8 @@ static dlc_err load_shards(struct loader *l, json_t *map)
 
     if (!done)
         return dlc_fail(DLC_ENOMEM, "out of memory: shards of %s", l->folder);
-    json_object_foreach(map, name, value) {
+    json_object_foreach(map, name, value)
+    {
         const char *shard = json_string_value(value);
 
         if (json_object_get(done, shard))
@@ -170,7 +173,8 @@ static dlc_err load_all(struct loader *l)
     } else if (dlc_file_exists(index)) {
         DLC_TRY(load_by_index(l, index));
     } else {
-        return dlc_fail(DLC_ENOTFOUND, "%s: neither model.safetensors nor model.safetensors.index.json is there", l->folder);
+        return dlc_fail(DLC_ENOTFOUND, "%s: neither model.safetensors nor model.safetensors.index.json is there",
+                        l->folder);
     }
     for (size_t i = 0; i < l->n_table; i++) {
         if (!l->seen[i])
@@ -180,8 +184,8 @@ static dlc_err load_all(struct loader *l)
         const struct dlc_param *e = &l->table[find_param(l, embedding_name)];
 
         if (memcmp(l->tied_head, l->params + e->offset, e->n_values * sizeof *l->tied_head) != 0)
-            return dlc_fail(DLC_EINPUT, "%s: config.json ties the embeddings, but %s differs from %s", l->folder, head_name,
-                            embedding_name);
+            return dlc_fail(DLC_EINPUT, "%s: config.json ties the embeddings, but %s differs from %s", l->folder,
+                            head_name, embedding_name);
     }
     return DLC_OK;
 }

@@ -16,7 +16,8 @@
 #include "base/mem.h"
 #include "ckpt/safetensors_internal.h"
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tensors are little-endian in the file and are used in place");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "tensors are little-endian in the file and are used in place");
 
 struct entry {
     struct dlc_st_tensor tensor;
@@ -25,8 +26,8 @@ struct entry {
 
 struct dlc_st_file {
     char *where;
-    json_t *header; /* owns the names and dtype names */
-    struct entry *entries;         /* by place in the file */
+    json_t *header;        /* owns the names and dtype names */
+    struct entry *entries; /* by place in the file */
     const struct entry **by_name;
     size_t n_entries;
     void *map; /* NULL when the bytes are the caller's */
@@ -37,11 +38,10 @@ static const struct dtype {
     const char *name;
     unsigned bits;
 } dtypes[] = {
-    { "F32", 32 },     { "BF16", 16 },    { "F16", 16 },    { "F64", 64 },         { "I64", 64 },
-    { "I32", 32 },     { "I16", 16 },     { "I8", 8 },      { "U64", 64 },         { "U32", 32 },
-    { "U16", 16 },     { "U8", 8 },       { "BOOL", 8 },    { "C64", 64 },         { "F8_E4M3", 8 },
-    { "F8_E5M2", 8 },  { "F8_E8M0", 8 },  { "F4", 4 },      { "F6_E2M3", 6 },      { "F6_E3M2", 6 },
-    { "F8_E4M3FNUZ", 8 }, { "F8_E5M2FNUZ", 8 },
+    { "F32", 32 },    { "BF16", 16 },   { "F16", 16 },        { "F64", 64 },        { "I64", 64 },    { "I32", 32 },
+    { "I16", 16 },    { "I8", 8 },      { "U64", 64 },        { "U32", 32 },        { "U16", 16 },    { "U8", 8 },
+    { "BOOL", 8 },    { "C64", 64 },    { "F8_E4M3", 8 },     { "F8_E5M2", 8 },     { "F8_E8M0", 8 }, { "F4", 4 },
+    { "F6_E2M3", 6 }, { "F6_E3M2", 6 }, { "F8_E4M3FNUZ", 8 }, { "F8_E5M2FNUZ", 8 },
 };
 
 static unsigned dtype_bits(const char *name)
@@ -62,8 +62,8 @@ static dlc_err read_counts(uint64_t *out, int *n, const json_t *tensor, const ch
     if (!json_is_array(list))
         return dlc_fail(DLC_EINPUT, "%s: tensor \"%.200s\": \"%s\" is missing or not an array", where, name, key);
     if (json_array_size(list) > max || (exact && json_array_size(list) != max))
-        return dlc_fail(DLC_EINPUT, "%s: tensor \"%.200s\": \"%s\" has %zu entries, %s %zu can be read", where, name, key,
-                        json_array_size(list), exact ? "exactly" : "at most", max);
+        return dlc_fail(DLC_EINPUT, "%s: tensor \"%.200s\": \"%s\" has %zu entries, %s %zu can be read", where, name,
+                        key, json_array_size(list), exact ? "exactly" : "at most", max);
     *n = (int)json_array_size(list);
     for (int i = 0; i < *n; i++) {
         const json_t *v = json_array_get(list, (size_t)i);
@@ -83,7 +83,8 @@ static dlc_err measure(struct dlc_st_tensor *t, const char *where)
     uint64_t total_bits;
 
     if (bits == 0)
-        return dlc_fail(DLC_EINPUT, "%s: tensor \"%.200s\": dtype \"%.40s\" is not known", where, t->name, t->dtype_name);
+        return dlc_fail(DLC_EINPUT, "%s: tensor \"%.200s\": dtype \"%.40s\" is not known", where, t->name,
+                        t->dtype_name);
     t->n_values = 1;
     for (int i = 0; i < t->n_dims; i++) {
         if (__builtin_mul_overflow(t->n_values, t->dims[i], &t->n_values))
@@ -117,8 +118,9 @@ static dlc_err read_entry(struct entry *out, const char *name, const json_t *val
     out->end = offsets[1];
     DLC_TRY(measure(&out->tensor, where));
     if (out->end < out->begin || out->end - out->begin != out->tensor.size_bytes)
-        return dlc_fail(DLC_EINPUT, "%s: tensor \"%.200s\": data_offsets %llu..%llu, but shape and dtype need %llu bytes",
-                        where, name, (unsigned long long)out->begin, (unsigned long long)out->end,
+        return dlc_fail(DLC_EINPUT,
+                        "%s: tensor \"%.200s\": data_offsets %llu..%llu, but shape and dtype need %llu bytes", where,
+                        name, (unsigned long long)out->begin, (unsigned long long)out->end,
                         (unsigned long long)out->tensor.size_bytes);
     return DLC_OK;
 }
@@ -130,7 +132,8 @@ static dlc_err check_metadata(json_t *metadata, const char *where)
 
     if (!json_is_object(metadata))
         return dlc_fail(DLC_EINPUT, "%s: __metadata__ is not an object", where);
-    json_object_foreach(metadata, key, value) {
+    json_object_foreach(metadata, key, value)
+    {
         if (!json_is_string(value))
             return dlc_fail(DLC_EINPUT, "%s: __metadata__ \"%.200s\" is not a string", where, key);
     }
@@ -162,7 +165,8 @@ static dlc_err read_entries(dlc_st_file *f)
     f->by_name = dlc_calloc(json_object_size(f->header), sizeof *f->by_name);
     if (!f->entries || !f->by_name)
         return DLC_ENOMEM;
-    json_object_foreach(f->header, key, value) {
+    json_object_foreach(f->header, key, value)
+    {
         if (strcmp(key, "__metadata__") == 0) {
             DLC_TRY(check_metadata(value, f->where));
             continue;
@@ -188,12 +192,13 @@ static dlc_err place_entries(dlc_st_file *f, const unsigned char *data, uint64_t
         struct entry *e = &f->entries[i];
 
         if (e->begin != end)
-            return dlc_fail(DLC_EINPUT, "%s: tensor \"%.200s\" begins at %llu, %s the tensor before ends at %llu", f->where,
-                            e->tensor.name, (unsigned long long)e->begin, e->begin < end ? "overlap:" : "hole:",
-                            (unsigned long long)end);
+            return dlc_fail(DLC_EINPUT, "%s: tensor \"%.200s\" begins at %llu, %s the tensor before ends at %llu",
+                            f->where, e->tensor.name, (unsigned long long)e->begin,
+                            e->begin < end ? "overlap:" : "hole:", (unsigned long long)end);
         end = e->end;
         if (end > data_bytes)
-            return dlc_fail(DLC_EINPUT, "%s: cut off: tensor \"%.200s\" ends at %llu of the data, the file has %llu bytes",
+            return dlc_fail(DLC_EINPUT,
+                            "%s: cut off: tensor \"%.200s\" ends at %llu of the data, the file has %llu bytes",
                             f->where, e->tensor.name, (unsigned long long)end, (unsigned long long)data_bytes);
         e->tensor.data = data + e->begin;
     }
@@ -211,8 +216,8 @@ static dlc_err parse_into(dlc_st_file *f, const unsigned char *bytes, size_t siz
     if (!dlc_cursor_ok(&c))
         return dlc_fail(DLC_EINPUT, "%s: %zu bytes, a safetensors file has at least 8", f->where, size_bytes);
     if (header_bytes > DLC__ST_MAX_HEADER_BYTES)
-        return dlc_fail(DLC_EINPUT, "%s: not a safetensors file: header of %llu bytes, at most %d are allowed", f->where,
-                        (unsigned long long)header_bytes, DLC__ST_MAX_HEADER_BYTES);
+        return dlc_fail(DLC_EINPUT, "%s: not a safetensors file: header of %llu bytes, at most %d are allowed",
+                        f->where, (unsigned long long)header_bytes, DLC__ST_MAX_HEADER_BYTES);
     if (header_bytes > c.left)
         return dlc_fail(DLC_EINPUT, "%s: cut off: header of %llu bytes, the file has %zu after its length", f->where,
                         (unsigned long long)header_bytes, c.left);
@@ -257,13 +262,15 @@ static dlc_err map_file(void **map, size_t *map_bytes, int fd, const char *path)
     if (fstat(fd, &st) != 0)
         return dlc_fail_errno(DLC_EIO, "%s", path);
     if (!S_ISREG(st.st_mode))
-        return dlc_fail(DLC_EINPUT, "%s: %s, expected a file", path, S_ISDIR(st.st_mode) ? "a folder" : "not a plain file");
+        return dlc_fail(DLC_EINPUT, "%s: %s, expected a file", path,
+                        S_ISDIR(st.st_mode) ? "a folder" : "not a plain file");
     *map_bytes = (size_t)st.st_size;
     if (*map_bytes < 8)
         return dlc_fail(DLC_EINPUT, "%s: %zu bytes, a safetensors file has at least 8", path, *map_bytes);
     *map = mmap(NULL, *map_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
     if (*map == MAP_FAILED)
-        return dlc_fail_errno(errno == ENOMEM ? DLC_ENOMEM : DLC_EIO, "%s: %zu bytes cannot be mapped", path, *map_bytes);
+        return dlc_fail_errno(errno == ENOMEM ? DLC_ENOMEM : DLC_EIO, "%s: %zu bytes cannot be mapped", path,
+                              *map_bytes);
     return DLC_OK;
 }
 
@@ -357,8 +364,8 @@ dlc_err dlc_st_read_f32(float *out, const dlc_st_file *f, const char *name, uint
     } else if (strcmp(t->dtype_name, "F16") == 0) {
         halves_to_f32(out, t->data, n_values, dlc_f16_to_f32);
     } else {
-        return dlc_fail(DLC_EINPUT, "%s: tensor \"%.200s\" is %s, only F32, BF16 and F16 can be used here", f->where, name,
-                        t->dtype_name);
+        return dlc_fail(DLC_EINPUT, "%s: tensor \"%.200s\" is %s, only F32, BF16 and F16 can be used here", f->where,
+                        name, t->dtype_name);
     }
     return DLC_OK;
 }

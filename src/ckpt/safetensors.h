@@ -10,8 +10,9 @@
 
 #define DLC_ST_MAX_DIMS 4
 
-/* What the file's own reader rules demand is checked on open (see docs/formats/): header length against the file,
- * JSON with no duplicate keys, no holes, no overlaps, no trailing bytes, sizes that multiply without overflow. */
+/* What the format's own reader demands is checked on open (docs/formats/checkpoint.md): header length against the file,
+ * JSON with no duplicate keys, no holes, no overlaps, no trailing bytes, sizes that multiply without overflow. The file
+ * is mapped: it may be replaced meanwhile (renamed over), but not be cut. */
 typedef struct dlc_st_file dlc_st_file;
 
 struct dlc_st_tensor {
@@ -20,22 +21,26 @@ struct dlc_st_tensor {
     int n_dims;
     uint64_t dims[DLC_ST_MAX_DIMS];
     uint64_t n_values;
-    const void *data; /* in the mapped file; valid until close */
+    const void *data; /* in the mapped file, valid until close; may be unaligned in a file that others wrote */
     uint64_t size_bytes;
 };
 
-dlc_err dlc_st_open(dlc_st_file **out, const char *path); /* DLC_EINPUT with the reason, DLC_ENOTFOUND, DLC_EIO */
-dlc_err dlc_st_parse(dlc_st_file **out, const void *bytes, size_t size_bytes, const char *where); /* for fuzzing */
+/* DLC_EINPUT with the reason, DLC_ENOTFOUND, DLC_EIO, DLC_ENOMEM; *out is NULL then. */
+dlc_err dlc_st_open(dlc_st_file **out, const char *path);
+/* The same over bytes that stay the caller's and must outlive the file; `where` names them in errors. */
+dlc_err dlc_st_parse(dlc_st_file **out, const void *bytes, size_t size_bytes, const char *where);
 void dlc_st_close(dlc_st_file *f); /* accepts NULL */
+
 size_t dlc_st_n_tensors(const dlc_st_file *f);
-const struct dlc_st_tensor *dlc_st_tensor_at(const dlc_st_file *f, size_t index);
-const struct dlc_st_tensor *dlc_st_find(const dlc_st_file *f, const char *name); /* NULL when missing */
-const char *dlc_st_metadata(const dlc_st_file *f, const char *key);              /* NULL when missing */
+const struct dlc_st_tensor *dlc_st_tensor_at(const dlc_st_file *f, size_t index); /* in the order of the data */
+const struct dlc_st_tensor *dlc_st_find(const dlc_st_file *f, const char *name);  /* NULL when missing */
+const char *dlc_st_metadata(const dlc_st_file *f, const char *key);               /* NULL when missing */
 
 /* n_values of a tensor as f32 (F32, BF16, F16); DLC_EINPUT when the name is missing, the count or the dtype differs. */
 dlc_err dlc_st_read_f32(float *out, const dlc_st_file *f, const char *name, uint64_t n_values);
 
-/* Writing: describe the tensors, hand over f32 data; stored as F32 or BF16 (rounded to nearest even). Atomic, durable. */
+/* Writing: describe the tensors, hand over f32 data; stored as F32 or BF16 (rounded to nearest even). The bytes are
+ * those of the format's own library: order by dtype and name, "format": "pt" in the metadata. Atomic, durable. */
 struct dlc_st_write_tensor {
     const char *name;
     dlc_dtype dtype; /* of the file: DLC_F32 or DLC_BF16 */

@@ -16,7 +16,7 @@
 #include "ckpt/ckpt_test_util.h"
 #include "ckpt/safetensors.h"
 
-static char folder[] = "/tmp/dlc-safetensors-XXXXXX";
+static char folder[64];
 
 static const char *in_folder(const char *name)
 {
@@ -29,7 +29,7 @@ static const char *in_folder(const char *name)
 static int make_folder(void **state)
 {
     (void)state;
-    return mkdtemp(folder) ? 0 : -1;
+    return test_make_folder(folder, sizeof folder, "safetensors");
 }
 
 static int remove_folder(void **state)
@@ -93,8 +93,10 @@ static const struct {
     { "fractional dim", "{\"a\":" T("U8", "[1.0]", "[0,1]") "}", 0, 1, "entry 0 of \"shape\"" },
     { "dim of 2^63", "{\"a\":" T("U8", "[9223372036854775808]", "[0,1]") "}", 0, 1, "not valid JSON" },
     { "five dims", "{\"a\":" T("U8", "[1,1,1,1,1]", "[0,1]") "}", 0, 1, "5 entries, at most 4" },
-    { "product 2^64 wraps to 0", "{\"a\":" T("U8", "[4294967296,4294967296]", "[0,0]") "}", 0, 0, "more than 2^64 values" },
-    { "zero does not hide an overflow", "{\"a\":" T("U8", "[4294967296,4294967296,0]", "[0,0]") "}", 0, 0, "2^64 values" },
+    { "product 2^64 wraps to 0", "{\"a\":" T("U8", "[4294967296,4294967296]", "[0,0]") "}", 0, 0,
+      "more than 2^64 values" },
+    { "zero does not hide an overflow", "{\"a\":" T("U8", "[4294967296,4294967296,0]", "[0,0]") "}", 0, 0,
+      "2^64 values" },
     { "bits wrap to 0", "{\"a\":" T("F32", "[576460752303423488]", "[0,0]") "}", 0, 0, "2^64 bits" },
     { "half a byte", "{\"a\":" T("F4", "[3]", "[0,1]") "}", 0, 1, "not whole bytes" },
     { "no offsets", "{\"a\":{\"dtype\":\"U8\",\"shape\":[1]}}", 0, 1, "\"data_offsets\" is missing" },
@@ -110,7 +112,8 @@ static const struct {
     { "empty tensor inside another", "{\"a\":" T("U8", "[2]", "[0,2]") ",\"b\":" T("U8", "[0]", "[1,1]") "}", 0, 2,
       "overlap" },
     { "data cut off", "{\"a\":" T("U8", "[4]", "[0,4]") "}", 0, 3, "cut off: tensor \"a\" ends at 4" },
-    { "offsets far outside", "{\"a\":" T("U8", "[1152921504606846976]", "[0,1152921504606846976]") "}", 0, 8, "cut off" },
+    { "offsets far outside", "{\"a\":" T("U8", "[1152921504606846976]", "[0,1152921504606846976]") "}", 0, 8,
+      "cut off" },
     { "trailing byte", "{\"a\":" T("U8", "[4]", "[0,4]") "}", 0, 5, "1 bytes follow the last tensor" },
     { "data without tensors", "{}", 0, 8, "8 bytes follow" },
     { "line break and escape in a name", "{\"a\\n\\u001b[2J\":1}", 0, 0, "tensor \"a??[2J\"" },
@@ -166,13 +169,16 @@ static const struct {
     { "white space around", " \n{ } \t ", 0, 0 },
     { "scalar", "{\"a\":" T("F32", "[]", "[0,4]") "}", 4, 1 },
     { "zero-sized dim beside others at the same place",
-      "{\"b\":" T("F32", "[0,7]", "[4,4]") ",\"a\":" T("F32", "[1]", "[0,4]") ",\"c\":" T("F32", "[0]", "[0,0]") "}", 4, 3 },
-    { "header not in the order of the data", "{\"a\":" T("U8", "[1]", "[1,2]") ",\"b\":" T("U8", "[1]", "[0,1]") "}", 2, 2 },
+      "{\"b\":" T("F32", "[0,7]", "[4,4]") ",\"a\":" T("F32", "[1]", "[0,4]") ",\"c\":" T("F32", "[0]", "[0,0]") "}", 4,
+      3 },
+    { "header not in the order of the data", "{\"a\":" T("U8", "[1]", "[1,2]") ",\"b\":" T("U8", "[1]", "[0,1]") "}", 2,
+      2 },
     { "unknown member", "{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1],\"more\":[]}}", 1, 1 },
     { "two half-byte values", "{\"a\":" T("F4", "[2]", "[0,1]") "}", 1, 1 },
     { "dtypes that only other programs use",
-      "{\"a\":" T("F64", "[1]", "[0,8]") ",\"b\":" T("BOOL", "[1]", "[8,9]") ",\"c\":" T("F8_E4M3", "[1]", "[9,10]") "}", 10,
-      3 },
+      "{\"a\":" T("F64", "[1]", "[0,8]") ",\"b\":" T("BOOL", "[1]", "[8,9]") ",\"c\":" T("F8_E4M3", "[1]",
+                                                                                         "[9,10]") "}",
+      10, 3 },
     { "empty name", "{\"\":" T("U8", "[1]", "[0,1]") "}", 1, 1 },
 };
 
@@ -212,7 +218,8 @@ enum { N_SAMPLE = sizeof sample / sizeof *sample };
 /* What the format's own library (safetensors 0.8 for Python) writes for the same tensors. */
 static const char sample_bytes[] =
     "\x00\x01\x00\x00\x00\x00\x00\x00{\"__metadata__\":{\"format\":\"pt\"},\"A\":{\"dtype\":\"F32\",\"shape\":[0,4],"
-    "\"data_offsets\":[0,0]},\"b\":{\"dtype\":\"F32\",\"shape\":[1,3],\"data_offsets\":[0,12]},\"c\":{\"dtype\":\"F32\","
+    "\"data_offsets\":[0,0]},\"b\":{\"dtype\":\"F32\",\"shape\":[1,3],\"data_offsets\":[0,12]},\"c\":{\"dtype\":"
+    "\"F32\","
     "\"shape\":[],\"data_offsets\":[12,16]},\"a\":{\"dtype\":\"BF16\",\"shape\":[2],\"data_offsets\":[16,20]}}   "
     "\x00\x00\x80?\x00\x00\x00@\x00\x00@@\x00\x00\x80>\xc0?\x00\xc0";
 
@@ -232,7 +239,8 @@ static void bytes_are_those_of_the_reference_library(void **state)
 static void written_values_come_back(void **state)
 {
     const struct dlc_st_meta meta[] = { { "diloco", "outer \"state\"" }, { "t", "40" } };
-    const struct dlc_st_write_tensor tensors[] = { { "f", DLC_F32, 1, { 6 }, six }, { "h", DLC_BF16, 2, { 2, 3 }, six } };
+    const struct dlc_st_write_tensor tensors[] = { { "f", DLC_F32, 1, { 6 }, six },
+                                                   { "h", DLC_BF16, 2, { 2, 3 }, six } };
     const char *path = in_folder("values");
     const struct dlc_st_tensor *t;
     float back[6];
@@ -337,16 +345,23 @@ static void wrong_descriptions_are_not_written(void **state)
         const char *text;
     } rows[] = {
         { "two of a name", { { "a", DLC_F32, 1, { 1 }, six }, { "a", DLC_BF16, 1, { 1 }, six } }, "two tensors" },
-        { "metadata's name", { { "__metadata__", DLC_F32, 1, { 1 }, six }, { "a", DLC_F32, 1, { 1 }, six } }, "two tensors" },
+        { "metadata's name",
+          { { "__metadata__", DLC_F32, 1, { 1 }, six }, { "a", DLC_F32, 1, { 1 }, six } },
+          "two tensors" },
         { "f16", { { "a", DLC_F16, 1, { 1 }, six }, { "b", DLC_F32, 1, { 1 }, six } }, "only F32 and BF16" },
         { "five dims", { { "a", DLC_F32, 5, { 1 }, six }, { "b", DLC_F32, 1, { 1 }, six } }, "5 dimensions" },
-        { "overflow", { { "a", DLC_F32, 2, { 1ull << 32, 1ull << 32 }, six }, { "b", DLC_F32, 1, { 1 }, six } }, "2^64" },
-        { "too many bytes", { { "a", DLC_F32, 1, { 1ull << 62 }, six }, { "b", DLC_F32, 1, { 1 }, six } }, "2^63 bytes" },
+        { "overflow",
+          { { "a", DLC_F32, 2, { 1ull << 32, 1ull << 32 }, six }, { "b", DLC_F32, 1, { 1 }, six } },
+          "2^64" },
+        { "too many bytes",
+          { { "a", DLC_F32, 1, { 1ull << 62 }, six }, { "b", DLC_F32, 1, { 1 }, six } },
+          "2^63 bytes" },
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        if (dlc_st_write(in_folder("wrong"), rows[i].t, 2, NULL, 0) != DLC_EUSAGE || !strstr(dlc_err_text(), rows[i].text))
+        if (dlc_st_write(in_folder("wrong"), rows[i].t, 2, NULL, 0) != DLC_EUSAGE ||
+            !strstr(dlc_err_text(), rows[i].text))
             fail_msg("%s: %s", rows[i].why, dlc_err_text());
         assert_false(dlc_file_exists(in_folder("wrong")));
     }

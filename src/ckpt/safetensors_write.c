@@ -34,8 +34,8 @@ static dlc_err count_bytes(uint64_t *size_bytes, const struct dlc_st_write_tenso
     if (t->dtype != DLC_F32 && t->dtype != DLC_BF16)
         return dlc_fail(DLC_EUSAGE, "%s: tensor \"%.200s\": only F32 and BF16 are written", path, t->name);
     if (t->n_dims < 0 || t->n_dims > DLC_ST_MAX_DIMS)
-        return dlc_fail(DLC_EUSAGE, "%s: tensor \"%.200s\": %d dimensions, 0..%d can be written", path, t->name, t->n_dims,
-                        DLC_ST_MAX_DIMS);
+        return dlc_fail(DLC_EUSAGE, "%s: tensor \"%.200s\": %d dimensions, 0..%d can be written", path, t->name,
+                        t->n_dims, DLC_ST_MAX_DIMS);
     for (int i = 0; i < t->n_dims; i++) {
         if (__builtin_mul_overflow(n_values, t->dims[i], &n_values))
             return dlc_fail(DLC_EUSAGE, "%s: tensor \"%.200s\": the shape multiplies to more than 2^64", path, t->name);

@@ -80,7 +80,7 @@ int main(int argc, char **argv)
 
     if (err == DLC_OK && (fflush(stdout) != 0 || ferror(stdout)))
         err = dlc_fail_errno(DLC_EIO, "standard output");
-    if (err != DLC_OK)
-        dlc_log(DLC_LOG_ERROR, "%s", dlc_err_text());
+    if (err != DLC_OK) /* stopped on request is no error */
+        dlc_log(err == DLC_ESTOPPED ? DLC_LOG_WARN : DLC_LOG_ERROR, "%s", dlc_err_text());
     return dlc_err_exit_status(err);
 }

@@ -109,7 +109,7 @@ static const struct dlc_key keys[] = {
     { "outer.codec", NULL, ENUM(outer.codec, codecs), .fallback = "f32",
       .help = "number format of contributions on the way" },
 
-    { "exchange.kind", NULL, ENUM(exchange.kind, exchanges), .fallback = "local",
+    { "exchange.kind", "exchange", ENUM(exchange.kind, exchanges), .fallback = "local",
       .help = "local: islands are processes; inproc: all in one process" },
 
     { "system.threads", NULL, INT(system.threads, 1, 1024), .may_be_auto = true, .fallback = "auto",

@@ -46,7 +46,8 @@ struct node {
     int32_t before, after;
 };
 
-/* A heap entry is rank << 32 | position of the left node. It is stale when the pair at the position has another rank. */
+/* A heap entry is rank << 32 | position of the left node. It is stale when the pair at the position has another rank.
+ */
 static dlc_err heap_push(struct dlc_buf *heap, uint64_t entry)
 {
     uint64_t *h;

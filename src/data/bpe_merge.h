@@ -1,6 +1,6 @@
 /* One piece of text to token ids: neighbours with the lowest-ranked merge are joined, leftmost first, until none is
- * left. Short pieces by repeated scans (the list fits in a cache line or two), long ones with a heap over a linked list,
- * O(n log n): a "word" of a million letters costs a fraction of a second, not hours. */
+ * left. Short pieces by repeated scans (the list fits in a cache line or two), long ones with a heap over a linked
+ * list, O(n log n): a "word" of a million letters costs a fraction of a second, not hours. */
 #ifndef DLC_DATA_BPE_MERGE_H
 #define DLC_DATA_BPE_MERGE_H
 

@@ -443,8 +443,10 @@ dlc_err dlc_bpe_trainer_finish(dlc_tokenizer **out, dlc_bpe_trainer *t, int voca
 
     *out = NULL;
     if (vocab_size < DLC_VOCAB_MIN || vocab_size > DLC_VOCAB_MAX)
-        return dlc_fail(DLC_EUSAGE, "a byte-level vocabulary has %d to %d tokens (256 bytes, one document mark, merges): "
-                        "%d is not possible", DLC_VOCAB_MIN, DLC_VOCAB_MAX, vocab_size);
+        return dlc_fail(DLC_EUSAGE,
+                        "a byte-level vocabulary has %d to %d tokens (256 bytes, one document mark, merges): "
+                        "%d is not possible",
+                        DLC_VOCAB_MIN, DLC_VOCAB_MAX, vocab_size);
     DLC_TRY(add_alphabet(&t->model));
     DLC_TRY(count_pairs(t));
     DLC_TRY(merge_until(t, vocab_size, min_count));

@@ -30,7 +30,7 @@ struct shard {
 
 struct pool {
     const char *name;
-    size_t *shards; /* those with windows, in order */
+    size_t *shards;  /* those with windows, in order */
     uint64_t *first; /* window number of each one's first window; one more than shards: the end */
     size_t n_shards;
     uint64_t n_windows;
@@ -75,8 +75,10 @@ static dlc_err token_outside(const struct shard *s, uint64_t i, uint32_t limit, 
 {
     while (token_at(s, i) < limit)
         i++;
-    return dlc_fail(DLC_EINPUT, "%s: token %llu is %u, the vocabulary ends at %u; the shard is damaged or was made with "
-                    "another tokenizer", path, (unsigned long long)i, token_at(s, i), limit - 1);
+    return dlc_fail(DLC_EINPUT,
+                    "%s: token %llu is %u, the vocabulary ends at %u; the shard is damaged or was made with "
+                    "another tokenizer",
+                    path, (unsigned long long)i, token_at(s, i), limit - 1);
 }
 
 /* One pass over the tokens: largest id, digest. Ids from `limit` on are DLC_EINPUT with the place. */
@@ -168,8 +170,9 @@ static dlc_err check_tokenizer(const dlc_dataset *d, const char *folder)
         return DLC_OK;
     dlc_sha256_to_hex(here, &digest);
     dlc_sha256_to_hex(there, &d->meta.tokenizer_digest);
-    return dlc_fail(DLC_EINPUT, "%s: not the tokenizer that made the shards (SHA-256 %.16s..., meta.json says %.16s...)",
-                    path, here, there);
+    return dlc_fail(DLC_EINPUT,
+                    "%s: not the tokenizer that made the shards (SHA-256 %.16s..., meta.json says %.16s...)", path,
+                    here, there);
 }
 
 static dlc_err open_prepared(dlc_dataset *d, const char *folder, const char *meta_path)
@@ -323,10 +326,11 @@ static dlc_err too_short(const dlc_dataset *d, const char *folder)
     if (longest < 2)
         return dlc_fail(DLC_EINPUT, "%s: no training text (%llu tokens)", folder,
                         (unsigned long long)d->info.n_train_tokens);
-    return dlc_fail(DLC_EINPUT, "%s: a context of %d needs %d tokens in a row; there are %llu, and %llu in all: the "
-                    "largest context that works is %llu", folder, d->context, d->context + 1,
-                    (unsigned long long)longest, (unsigned long long)d->info.n_train_tokens,
-                    (unsigned long long)longest - 1);
+    return dlc_fail(DLC_EINPUT,
+                    "%s: a context of %d needs %d tokens in a row; there are %llu, and %llu in all: the "
+                    "largest context that works is %llu",
+                    folder, d->context, d->context + 1, (unsigned long long)longest,
+                    (unsigned long long)d->info.n_train_tokens, (unsigned long long)longest - 1);
 }
 
 static dlc_err make_pools(dlc_dataset *d, dlc_deal deal, const char *folder)
@@ -480,7 +484,8 @@ dlc_err dlc_dataset_val_set(struct dlc_val_set *out, const dlc_dataset *d, uint6
 
     *out = (struct dlc_val_set){ 0 };
     if (n_tokens < 2)
-        return dlc_fail(DLC_ENOTFOUND, "no validation text in these data (%llu tokens); prepare with a validation share",
+        return dlc_fail(DLC_ENOTFOUND,
+                        "no validation text in these data (%llu tokens); prepare with a validation share",
                         (unsigned long long)n_tokens);
     out->seq_len = n_tokens - 1 < (uint64_t)d->context ? (int)(n_tokens - 1) : d->context;
     out->n_windows = val_windows(d, out->seq_len);
@@ -488,8 +493,8 @@ dlc_err dlc_dataset_val_set(struct dlc_val_set *out, const dlc_dataset *d, uint6
         out->n_windows = max_tokens / (uint64_t)out->seq_len;
     if (out->n_windows == 0)
         out->n_windows = 1;
-    out->n_bytes = (double)d->info.n_val_bytes * (double)(out->n_windows * (uint64_t)out->seq_len) /
-                   (double)(n_tokens - 1);
+    out->n_bytes =
+        (double)d->info.n_val_bytes * (double)(out->n_windows * (uint64_t)out->seq_len) / (double)(n_tokens - 1);
     return DLC_OK;
 }
 

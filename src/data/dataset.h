@@ -30,9 +30,9 @@ typedef struct dlc_dataset dlc_dataset;
 
 /* Opens folder/meta.json and its shards (memory-mapped, read-only) and checks headers, lengths, digests, every token id
  * against the vocabulary, and tokenizer.json against the digest that the shards were made with. context = T.
- * A folder of *_train_*.bin and *_val_*.bin without meta.json, as other programs write them, is taken too: the vocabulary
- * is the largest id + 1, eot -1, tokenizer digest zeros, n_val_bytes 0.
- * DLC_DEAL_SOURCE: a source without a single window is no pool; a warning says so. When no window of T+1 tokens exists: DLC_EINPUT with T, the tokens there
+ * A folder of *_train_*.bin and *_val_*.bin without meta.json, as other programs write them, is taken too: the
+ * vocabulary is the largest id + 1, eot -1, tokenizer digest zeros, n_val_bytes 0. DLC_DEAL_SOURCE: a source without a
+ * single window is no pool; a warning says so. When no window of T+1 tokens exists: DLC_EINPUT with T, the tokens there
  * are, and the largest T that would work. */
 dlc_err dlc_dataset_open(dlc_dataset **out, const char *folder, int context, dlc_deal deal, uint64_t seed);
 void dlc_dataset_close(dlc_dataset *d); /* accepts NULL */
@@ -46,8 +46,9 @@ uint64_t dlc_dataset_pool_windows(const dlc_dataset *d, int pool); /* windows in
 void dlc_dataset_sample(const dlc_dataset *d, int pool, uint64_t k, int32_t *tokens, int32_t *targets);
 
 /* The fixed validation set: the shards of the split one after the other as one sequence, in windows with stride T, in
- * that order. n_windows covers max_tokens at most (0: all; one window at least); fewer than there are: spread evenly, so
- * that every source has its share. When the split is shorter than one window its one window is shortened: *seq_len tells
+ * that order. n_windows covers max_tokens at most (0: all; one window at least); fewer than there are: spread evenly,
+ * so that every source has its share. When the split is shorter than one window its one window is shortened: *seq_len
+ * tells
  * (<= T); n_bytes: text bytes of these targets, proportional when a part of the split is used.
  * DLC_ENOTFOUND when the data have no validation split. */
 struct dlc_val_set {

@@ -186,7 +186,7 @@ static dlc_err parse_line(json_t **out, const struct job *j, const char *line, s
 {
     struct dlc_buf repaired = { 0 };
     json_error_t e;
-    uint64_t n_replaced = 0;
+    uint64_t n_replaced = 0, failed_before = dlc_mem_n_failed();
     dlc_err err = DLC_OK;
 
     *out = json_loadb(line, n, JSON_ALLOW_NUL, &e);
@@ -199,6 +199,8 @@ static dlc_err parse_line(json_t **out, const struct job *j, const char *line, s
     if (err != DLC_OK)
         return err;
     j->stats->n_replaced += n_replaced;
+    if (!*out && dlc_mem_n_failed() != failed_before) /* jansson calls it a syntax error */
+        return dlc_fail(DLC_ENOMEM, "out of memory: a line of JSON of %zu bytes", n);
     if (!*out)
         return dlc_fail(DLC_EINPUT, "%s, line %llu: not JSON: %s (column %d)", dlc_reader_name(j->reader),
                         (unsigned long long)number, e.text, e.column);
@@ -247,9 +249,10 @@ static dlc_err take_lines(const struct job *j, struct dlc_buf *rest, const char 
         size_t len = end ? (size_t)(end - chunk) : n;
 
         if (rest->len + len > DLC_JSON_LINE_MAX)
-            return dlc_fail(DLC_EINPUT, "%s, line %llu: longer than %zu MiB, which is the most a line of JSON may have; "
-                            "divide the document", dlc_reader_name(j->reader), (unsigned long long)*number,
-                            DLC_JSON_LINE_MAX >> 20);
+            return dlc_fail(DLC_EINPUT,
+                            "%s, line %llu: longer than %zu MiB, which is the most a line of JSON may have; "
+                            "divide the document",
+                            dlc_reader_name(j->reader), (unsigned long long)*number, DLC_JSON_LINE_MAX >> 20);
         if (rest->len > 0 || !end)
             DLC_TRY(dlc_buf_append(rest, chunk, len));
         if (!end)

@@ -37,7 +37,10 @@ struct dlc_encode_batch { /* zero-initialise */
 
 dlc_err dlc_encode_batch_add(struct dlc_encode_batch *b, const char *text, size_t size_bytes, int stream,
                              bool starts_document);
-static inline bool dlc_encode_batch_full(const struct dlc_encode_batch *b) { return b->text.len >= DLC_BATCH_BYTES; }
+static inline bool dlc_encode_batch_full(const struct dlc_encode_batch *b)
+{
+    return b->text.len >= DLC_BATCH_BYTES;
+}
 const int32_t *dlc_encode_batch_ids(const struct dlc_encode_batch *b, const struct dlc_encode_item *item);
 void dlc_encode_batch_clear(struct dlc_encode_batch *b); /* keeps the memory */
 void dlc_encode_batch_fini(struct dlc_encode_batch *b);

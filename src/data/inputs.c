@@ -225,8 +225,8 @@ static dlc_err walk_folder(struct walk *w, const char *path, const struct stat *
 
     DLC_TRY(remember(&again, w, st));
     if (again || depth > DEPTH_MAX) {
-        dlc_warn("%s: %s, left out", path, again ? "leads back to a folder that was read already (a loop of links?)"
-                                                 : "folders nested too deep");
+        dlc_warn("%s: %s, left out", path,
+                 again ? "leads back to a folder that was read already (a loop of links?)" : "folders nested too deep");
         w->out->n_again++;
         return DLC_OK;
     }

@@ -49,18 +49,18 @@ dlc_err dlc_data_meta_write(const char *path, const struct dlc_data_meta *meta)
     totals(&val_tokens, &val_bytes, meta, true);
     dlc_sha256_to_hex(hex, &meta->tokenizer_digest);
     root = json_pack("{s:s, s:i, s:s, s:s, s:i, s:i, s:s}", "format", FORMAT, "version", VERSION, "tokenizer",
-                     "tokenizer.json", "tokenizer_sha256", hex, "vocab_size", meta->vocab_size, "eot_id", (int)meta->eot,
-                     "dtype", meta->width == 2 ? "uint16" : "uint32");
+                     "tokenizer.json", "tokenizer_sha256", hex, "vocab_size", meta->vocab_size, "eot_id",
+                     (int)meta->eot, "dtype", meta->width == 2 ? "uint16" : "uint32");
     if (!root || json_array_size(sources) != (size_t)meta->n_sources || json_array_size(shards) != meta->n_shards ||
-        json_object_update_new(root, json_pack("{s:I, s:I, s:I, s:I, s:s, s:f}", "documents",
-                                               (json_int_t)meta->n_documents, "bytes", (json_int_t)meta->n_bytes,
-                                               "invalid_utf8_bytes", (json_int_t)meta->n_invalid_utf8, "skipped",
-                                               (json_int_t)meta->n_skipped, "val_split", meta->val_split,
-                                               "val_fraction", meta->val_fraction)) != 0 ||
+        json_object_update_new(root,
+                               json_pack("{s:I, s:I, s:I, s:I, s:s, s:f}", "documents", (json_int_t)meta->n_documents,
+                                         "bytes", (json_int_t)meta->n_bytes, "invalid_utf8_bytes",
+                                         (json_int_t)meta->n_invalid_utf8, "skipped", (json_int_t)meta->n_skipped,
+                                         "val_split", meta->val_split, "val_fraction", meta->val_fraction)) != 0 ||
         json_object_update_new(root, json_pack("{s:I, s:I, s:I, s:I, s:O, s:O}", "train_tokens",
                                                (json_int_t)train_tokens, "train_bytes", (json_int_t)train_bytes,
-                                               "val_tokens", (json_int_t)val_tokens, "val_bytes",
-                                               (json_int_t)val_bytes, "sources", sources, "shards", shards)) != 0)
+                                               "val_tokens", (json_int_t)val_tokens, "val_bytes", (json_int_t)val_bytes,
+                                               "sources", sources, "shards", shards)) != 0)
         err = dlc_fail(DLC_ENOMEM, "out of memory: %s", path);
     else
         err = dlc_json_write_file(path, root);
@@ -90,7 +90,8 @@ static dlc_err read_sources(struct dlc_data_meta *m, const json_t *root, const c
     m->sources = dlc_calloc(json_array_size(list), sizeof *m->sources);
     if (!m->sources)
         return DLC_ENOMEM;
-    json_array_foreach(list, i, label) {
+    json_array_foreach(list, i, label)
+    {
         if (!json_is_string(label) || json_string_length(label) >= DLC_LABEL_BYTES)
             return dlc_fail(DLC_EINPUT, "%s: source %zu is not a text of at most %d bytes", where, i,
                             DLC_LABEL_BYTES - 1);
@@ -142,7 +143,8 @@ static dlc_err read_shards(struct dlc_data_meta *m, const json_t *root, const ch
     m->shards = dlc_calloc(json_array_size(list), sizeof *m->shards);
     if (!m->shards)
         return DLC_ENOMEM;
-    json_array_foreach(list, i, shard) {
+    json_array_foreach(list, i, shard)
+    {
         DLC_TRY(read_shard(&m->shards[i], m, shard, where));
         m->n_shards++;
     }
@@ -157,8 +159,8 @@ static dlc_err read_head(struct dlc_data_meta *m, const json_t *root, const char
     DLC_TRY(dlc_json_get_string(&format, root, "format", where));
     DLC_TRY(dlc_json_get_int(&n, root, "version", 1, INT32_MAX, where));
     if (strcmp(format, FORMAT) != 0 || n != VERSION)
-        return dlc_fail(DLC_EINPUT, "%s: format '%.40s' version %lld, this program reads '%s' version %d", where, format,
-                        (long long)n, FORMAT, VERSION);
+        return dlc_fail(DLC_EINPUT, "%s: format '%.40s' version %lld, this program reads '%s' version %d", where,
+                        format, (long long)n, FORMAT, VERSION);
     DLC_TRY(dlc_json_get_string(&text, root, "tokenizer_sha256", where));
     if (dlc_sha256_from_hex(&m->tokenizer_digest, text) != DLC_OK)
         return dlc_fail_context(DLC_EINPUT, "%s: tokenizer_sha256", where);

@@ -109,7 +109,8 @@ static const char *name_of(const struct prepare *p, const struct dlc_input *inpu
 static dlc_err read_input(struct prepare *p, const struct dlc_input *input, struct dlc_documents_stats *stats,
                           dlc_document_fn fn, void *arg)
 {
-    struct dlc_documents_config config = { .jsonl = input->jsonl, .named = input->named,
+    struct dlc_documents_config config = { .jsonl = input->jsonl,
+                                           .named = input->named,
                                            .json_key = p->config->json_key };
     dlc_err err;
 
@@ -307,7 +308,8 @@ static dlc_err encode_all(struct prepare *p)
     DLC_TRY(finish_work(p));
     p->result->n_documents = p->documents.n_documents;
     if (p->result->n_documents == 0)
-        return dlc_fail(DLC_EINPUT, "no document with text in the input (%llu files: %llu binary; %llu empty documents)",
+        return dlc_fail(DLC_EINPUT,
+                        "no document with text in the input (%llu files: %llu binary; %llu empty documents)",
                         (unsigned long long)p->inputs.n, (unsigned long long)p->n_binary,
                         (unsigned long long)p->documents.n_empty);
     return dlc_shard_writer_close_all(p->writer);
@@ -342,8 +344,10 @@ static dlc_err split_tail(struct prepare *p)
         n_val += tail;
     }
     if (n_val == 0)
-        return dlc_fail(DLC_EINPUT, "too little text: %llu tokens in all, and no source has 4, so that nothing can be "
-                        "learned and checked", (unsigned long long)n_train);
+        return dlc_fail(DLC_EINPUT,
+                        "too little text: %llu tokens in all, and no source has 4, so that nothing can be "
+                        "learned and checked",
+                        (unsigned long long)n_train);
     p->val_split = "tail";
     dlc_info("validation: a share of %g of %llu documents is none; the last %llu of %llu tokens are used instead",
              p->config->val_fraction, (unsigned long long)p->result->n_documents, (unsigned long long)n_val,
@@ -381,7 +385,8 @@ static void say_left_out(struct prepare *p)
         { p->n_binary, "binary files left out" },
         { p->inputs.n_again, "files or folders reached a second time, read once" },
         { p->documents.n_empty, "empty documents left out" },
-        { p->n_merged_documents, "documents of further sources are labelled \"" OTHER_LABEL "\" (256 sources at most)" },
+        { p->n_merged_documents,
+          "documents of further sources are labelled \"" OTHER_LABEL "\" (256 sources at most)" },
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

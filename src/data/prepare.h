@@ -10,15 +10,15 @@
 struct dlc_prepare_config {
     const char *const *inputs; /* files, folders, globs, "-" for standard input */
     size_t n_inputs;
-    const char *out;         /* folder */
-    const char *tokenizer;   /* path of a tokenizer.json; NULL: train one */
-    const char *json_key;    /* "text" */
-    const char *regex;       /* "gpt2" or "llama3", for a trained tokenizer */
-    int vocab_size;          /* wanted; fewer when the corpus does not support it, said aloud */
-    double val_fraction;     /* of documents, by hash */
-    uint64_t shard_tokens;   /* 10^8 */
+    const char *out;          /* folder */
+    const char *tokenizer;    /* path of a tokenizer.json; NULL: train one */
+    const char *json_key;     /* "text" */
+    const char *regex;        /* "gpt2" or "llama3", for a trained tokenizer */
+    int vocab_size;           /* wanted; fewer when the corpus does not support it, said aloud */
+    double val_fraction;      /* of documents, by hash */
+    uint64_t shard_tokens;    /* 10^8 */
     uint64_t bpe_train_bytes; /* at most this much text is used to train the tokenizer */
-    int n_threads;           /* 0: all cores */
+    int n_threads;            /* 0: all cores */
 };
 
 struct dlc_prepare_result {
@@ -26,9 +26,9 @@ struct dlc_prepare_result {
     int vocab_size;
 };
 
-/* Repeatable: the same input gives the same bytes, whatever the number of threads. Files get their names at the very end,
- * and meta.json is written last: an interrupted run leaves what was there before (a finished folder stays usable), and
- * running again starts over safely.
+/* Repeatable: the same input gives the same bytes, whatever the number of threads. Files get their names at the very
+ * end, and meta.json is written last: an interrupted run leaves what was there before (a finished folder stays usable),
+ * and running again starts over safely.
  *
  * One line each through dlc_info: progress with time left, and whatever was adjusted or left out.
  * DLC_EINPUT, DLC_ENOTFOUND name the file and, where there is one, the line or offset. */

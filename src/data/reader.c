@@ -120,9 +120,10 @@ const char *dlc_reader_name(const dlc_reader *r)
 
 static dlc_err truncated(const dlc_reader *r, const char *format)
 {
-    return dlc_fail(DLC_EINPUT,
-                    "%s: truncated: the %s data stop in the middle, at byte %llu of the file (after %llu bytes of text)",
-                    r->name, format, (unsigned long long)dlc_reader_consumed(r), (unsigned long long)r->n_text);
+    return dlc_fail(
+        DLC_EINPUT,
+        "%s: truncated: the %s data stop in the middle, at byte %llu of the file (after %llu bytes of text)", r->name,
+        format, (unsigned long long)dlc_reader_consumed(r), (unsigned long long)r->n_text);
 }
 
 static dlc_err damaged(const dlc_reader *r, const char *format, const char *why)

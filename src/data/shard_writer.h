@@ -1,6 +1,6 @@
-/* Writing shards: one chain of files for each split and source, filled side by side as documents come. Files have working
- * names until dlc_shard_writer_publish; nothing in the folder that a reader uses changes before. No file stays open
- * between calls, so the number of sources does not meet the limit on open files. */
+/* Writing shards: one chain of files for each split and source, filled side by side as documents come. Files have
+ * working names until dlc_shard_writer_publish; nothing in the folder that a reader uses changes before. No file stays
+ * open between calls, so the number of sources does not meet the limit on open files. */
 #ifndef DLC_DATA_SHARD_WRITER_H
 #define DLC_DATA_SHARD_WRITER_H
 
@@ -29,13 +29,16 @@ struct dlc_shard_writer {
     char folder[DLC_PATH_MAX];
     int width;
     uint64_t shard_tokens;
-    uint32_t *token_bytes; /* text bytes behind each id, borrowed */
+    uint32_t *token_bytes;                                /* text bytes behind each id, borrowed */
     struct dlc_shard_stream streams[2 * DLC_SOURCES_MAX]; /* 2 * source + val */
     struct dlc_shard_part *parts;
     size_t n_parts, parts_cap;
 };
 
-static inline int dlc_shard_stream_index(int source, bool val) { return 2 * source + val; }
+static inline int dlc_shard_stream_index(int source, bool val)
+{
+    return 2 * source + val;
+}
 
 /* Large: allocate it. token_bytes stays the caller's. */
 void dlc_shard_writer_init(struct dlc_shard_writer *w, const char *folder, int width, uint64_t shard_tokens,

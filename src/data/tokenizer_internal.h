@@ -27,8 +27,8 @@ struct dlc_bpe_rule {
     int32_t left, right;
 };
 
-/* The text of a tokenizer.json for a vocabulary with DLC_EOT_TEXT as its one special token, appended to `out`. Merges in
- * order of rank. */
+/* The text of a tokenizer.json for a vocabulary with DLC_EOT_TEXT as its one special token, appended to `out`. Merges
+ * in order of rank. */
 dlc_err dlc_tokenizer_write_json(struct dlc_buf *out, const struct dlc_bpe_model *m, const struct dlc_bpe_rule *merges,
                                  size_t n_merges, dlc_split_kind split);
 

@@ -13,8 +13,8 @@ struct parse {
     struct dlc_buf bytes; /* of the string just mapped */
 };
 
-static const char *const boundary_tokens[] = { DLC_EOT_TEXT, "<|begin_of_text|>", "<|bos|>", "<s>", "<|end_of_text|>",
-                                               "</s>" };
+static const char *const boundary_tokens[] = { DLC_EOT_TEXT, "<|begin_of_text|>", "<|bos|>",
+                                               "<s>",        "<|end_of_text|>",   "</s>" };
 
 static dlc_err refuse(const struct parse *p, const char *what)
 {
@@ -157,8 +157,7 @@ static dlc_err read_special(struct parse *p)
         return DLC_OK;
     if (!json_is_array(list))
         return dlc_fail(DLC_EINPUT, "%s: \"added_tokens\" is not an array", p->where);
-    json_array_foreach(list, i, token)
-        DLC_TRY(add_special(p, token));
+    json_array_foreach(list, i, token) DLC_TRY(add_special(p, token));
     return DLC_OK;
 }
 
@@ -187,13 +186,14 @@ static dlc_err read_vocab(struct parse *p)
     const char *content;
     json_t *id;
 
-    json_object_foreach((json_t *)(uintptr_t)p->vocab, content, id) {
+    json_object_foreach((json_t *)(uintptr_t)p->vocab, content, id)
+    {
         if (json_is_integer(id) && is_special(m, json_integer_value(id), content))
             continue;
         DLC_TRY(check_id(p, id, content));
         DLC_TRY(map_bytes(p, content, strlen(content)));
-        DLC_TRY(dlc_bpe_model_add_token(m, (int32_t)json_integer_value(id), DLC_TOKEN_TEXT, p->bytes.data,
-                                        p->bytes.len));
+        DLC_TRY(
+            dlc_bpe_model_add_token(m, (int32_t)json_integer_value(id), DLC_TOKEN_TEXT, p->bytes.data, p->bytes.len));
     }
     for (int byte = 0; byte < 256; byte++) {
         if (m->byte_id[byte] < 0)
@@ -259,7 +259,8 @@ static dlc_err read_merges(struct parse *p)
     size_t i;
 
     DLC_TRY(dlc_json_get_array(&list, p->model, "merges", p->where));
-    json_array_foreach(list, i, merge) {
+    json_array_foreach(list, i, merge)
+    {
         if (json_is_string(merge) && strncmp(json_string_value(merge), "#version", 8) == 0)
             continue;
         DLC_TRY(add_merge(p, merge, rank++));
@@ -349,7 +350,7 @@ static dlc_err append_json_text(struct dlc_buf *out, const char *text)
     char *quoted = s ? json_dumps(s, JSON_ENCODE_ANY) : NULL;
     dlc_err err = quoted ? dlc_buf_printf(out, "%s", quoted) : dlc_fail(DLC_ENOMEM, "out of memory: JSON text");
 
-    free(quoted);
+    dlc_free(quoted);
     json_decref(s);
     return err;
 }
@@ -365,16 +366,16 @@ static dlc_err write_head(struct dlc_buf *out, int32_t eot, dlc_split_kind split
                            "    {\"type\": \"Split\", \"pattern\": {\"Regex\": ",
                            eot));
     DLC_TRY(append_json_text(out, dlc_split_pattern(split)));
-    return dlc_buf_printf(out,
-                          "}, \"behavior\": \"Isolated\", \"invert\": false},\n"
-                          "    {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, "
-                          "\"use_regex\": false}\n  ]},\n  \"post_processor\": null,\n"
-                          "  \"decoder\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true, \"trim_offsets\": true, "
-                          "\"use_regex\": true},\n"
-                          "  \"model\": {\n    \"type\": \"BPE\",\n    \"dropout\": null,\n    \"unk_token\": null,\n"
-                          "    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n"
-                          "    \"fuse_unk\": false,\n    \"byte_fallback\": false,\n    \"ignore_merges\": false,\n"
-                          "    \"vocab\": {");
+    return dlc_buf_printf(
+        out, "}, \"behavior\": \"Isolated\", \"invert\": false},\n"
+             "    {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, "
+             "\"use_regex\": false}\n  ]},\n  \"post_processor\": null,\n"
+             "  \"decoder\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true, \"trim_offsets\": true, "
+             "\"use_regex\": true},\n"
+             "  \"model\": {\n    \"type\": \"BPE\",\n    \"dropout\": null,\n    \"unk_token\": null,\n"
+             "    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n"
+             "    \"fuse_unk\": false,\n    \"byte_fallback\": false,\n    \"ignore_merges\": false,\n"
+             "    \"vocab\": {");
 }
 
 dlc_err dlc_tokenizer_write_json(struct dlc_buf *out, const struct dlc_bpe_model *m, const struct dlc_bpe_rule *merges,

@@ -92,20 +92,20 @@ static dlc_err send_pause(dlc_coordinator *c)
     return broadcast(c, &m);
 }
 
-static bool a_mean_is_due_soon(const dlc_coordinator *c)
+static bool all_are_connected(const dlc_coordinator *c)
 {
-    for (int i = 0; c->cfg.lockstep && i < c->cfg.n_islands; i++) {
-        if (c->peers[i].gradient_in)
-            return true;
+    for (int i = 0; i < c->cfg.n_islands; i++) {
+        if (!c->peers[i].connected)
+            return false;
     }
-    return false;
+    return true;
 }
 
 dlc_err dlc_coordinator_pause(dlc_coordinator *c)
 {
     c->pausing = true;
-    /* In lockstep everybody must stop before the same step: right after a mean, when there is one on the way. */
-    return a_mean_is_due_soon(c) ? DLC_OK : send_pause(c);
+    /* In lockstep everybody must stop before the same step: right after the next mean, which comes if all are there. */
+    return c->cfg.lockstep && all_are_connected(c) ? DLC_OK : send_pause(c);
 }
 
 /* --- actions of the core ------------------------------------------------------------------------------------------ */
@@ -273,6 +273,8 @@ static dlc_err on_lost(dlc_coordinator *c, int island)
     if (c->finished || p->paused)
         return DLC_OK;
     DLC_TRY(event(c, &ev));
+    if (c->pausing && !c->pause_sent)
+        DLC_TRY(send_pause(c));
     return c->cb.lost && !c->pausing ? c->cb.lost(c->cb.self, island) : DLC_OK;
 }
 

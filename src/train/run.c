@@ -1,6 +1,7 @@
 /* A run's life: messages, deaths, outer steps, validation, the end. */
 #include "train/run.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -45,7 +46,7 @@ static dlc_err begin_eval(struct dlc_run *run, const struct dlc_record *record, 
 
 /* --- what the coordinator asks for ----------------------------------------------------------------------------------- */
 
-static dlc_err remove_paused(const struct dlc_run *run)
+dlc_err dlc_run_remove_paused(const struct dlc_run *run)
 {
     char path[DLC_PATH_MAX];
 
@@ -69,7 +70,7 @@ static dlc_err on_commit(void *self, const struct dlc_record *record, const json
     double now_s = dlc_now_s(), wait_s = run->first_arrival_s > 0 ? now_s - run->first_arrival_s : 0;
 
     DLC_TRY(dlc_saver_commit(&run->saver, record, saved, theta, last));
-    DLC_TRY(remove_paused(run));
+    DLC_TRY(dlc_run_remove_paused(run));
     DLC_TRY(keep_last(run, record));
     memset(run->deaths, 0, sizeof run->deaths);
     DLC_TRY(dlc_progress_outer(run->progress, record, wait_s));
@@ -86,7 +87,8 @@ static void on_progress(void *self, int island, const struct dlc_message *m)
 
     if (dlc_progress_step(run->progress, island, m) != DLC_OK)
         dlc_warn("%s", dlc_err_text());
-    if (run->first_arrival_s == 0 && (m->step + 1) % run->config->outer.steps == 0)
+    if (run->first_arrival_s == 0 &&
+        ((m->step + 1) % run->config->outer.steps == 0 || m->step + 1 == run->config->train.steps))
         run->first_arrival_s = dlc_now_s();
 }
 
@@ -215,7 +217,16 @@ static dlc_err finish(struct dlc_run *run)
 
 static dlc_err already_done(struct dlc_run *run)
 {
+    struct dlc_buf final = { 0 };
+    dlc_err err = dlc_metrics_final(&final, run->config->train.out);
+
     dlc_info("%s is finished: all %lld steps are trained", run->config->train.out, (long long)run->config->train.steps);
+    if (err == DLC_OK && run->options.json)
+        printf("%s\n", final.data);
+    dlc_buf_fini(&final);
+    if (err != DLC_ENOTFOUND)
+        return err;
+    /* It was cut off between the last record and the last words. */
     DLC_TRY(begin_eval(run, &run->last, dlc_coord_theta(run->core)));
     return finish(run);
 }

@@ -251,3 +251,22 @@ done:
     dlc_buf_fini(&kept);
     return err;
 }
+
+dlc_err dlc_metrics_final(struct dlc_buf *out, const char *run_folder)
+{
+    char path[DLC_PATH_MAX];
+    struct dlc_buf text = { 0 };
+    dlc_err err;
+
+    DLC_TRY(dlc_path_join(path, run_folder, "metrics.jsonl"));
+    DLC_TRY_TO(done, dlc_file_read(&text, path, METRICS_MAX_BYTES));
+    err = DLC_ENOTFOUND;
+    for (char *line = text.data, *end; err == DLC_ENOTFOUND && (end = strchr(line, '\n')) != NULL; line = end + 1) {
+        *end = '\0';
+        if (strstr(line, "\"final\":true"))
+            err = dlc_buf_append(out, line, (size_t)(end - line));
+    }
+done:
+    dlc_buf_fini(&text);
+    return err;
+}

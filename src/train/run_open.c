@@ -73,11 +73,25 @@ static dlc_err open_data(struct dlc_run *run, struct dlc_buf *said)
     return dlc_dataset_open(&run->data, c->data.path, c->model.shape.context, c->data.deal, c->train.seed);
 }
 
+/* run.ini keeps where the data is in a form that holds from any folder. */
+static dlc_err make_path_absolute(char path[DLC_PATH_MAX])
+{
+    char *absolute = realpath(path, NULL);
+    size_t n = absolute ? strlen(absolute) : DLC_PATH_MAX;
+
+    if (n < DLC_PATH_MAX)
+        memcpy(path, absolute, n + 1);
+    free(absolute);
+    return n < DLC_PATH_MAX ? DLC_OK : dlc_fail_errno(DLC_EINPUT, "%s", path);
+}
+
 static dlc_err make_new(struct dlc_run *run)
 {
     struct dlc_buf said = { 0 };
-    dlc_err err = open_data(run, &said);
+    dlc_err err;
 
+    DLC_TRY(make_path_absolute(run->config->data.path));
+    err = open_data(run, &said);
     if (err == DLC_OK)
         say_lines(&said);
     dlc_buf_fini(&said);
@@ -196,6 +210,31 @@ static dlc_err first_parameters(struct dlc_run *run)
     return dlc_model_folder_params(run->theta[0], &c->model.shape, folder);
 }
 
+/* In lockstep a stop in mid-round counts only when every island stopped before the same step; otherwise all begin the
+ * round again. */
+static dlc_err check_paused(const struct dlc_run *run)
+{
+    char folder[DLC_PATH_MAX];
+    uint64_t t, first_t = 0;
+    int64_t n_done, first_n_done = 0;
+    bool agree = true;
+
+    for (int i = 0; run->core_config.lockstep && i < run->config->train.islands; i++) {
+        DLC_TRY(dlc_island_folder(folder, run->config->train.out, i));
+        dlc_trainer_peek_paused(folder, &t, &n_done);
+        if (i == 0) {
+            first_t = t;
+            first_n_done = n_done;
+        }
+        agree = agree && t == first_t && n_done == first_n_done;
+    }
+    for (int i = 0; !agree && i < run->config->train.islands; i++) {
+        DLC_TRY(dlc_island_folder(folder, run->config->train.out, i));
+        DLC_TRY(dlc_trainer_remove_paused(folder));
+    }
+    return agree ? DLC_OK : dlc_run_remove_paused(run);
+}
+
 static dlc_err open_core(struct dlc_run *run)
 {
     json_t *saved = NULL;
@@ -203,6 +242,7 @@ static dlc_err open_core(struct dlc_run *run)
     dlc_err err;
 
     DLC_TRY(dlc_saver_restore(&run->saver, run->identity.run_id, &t, &saved, &run->last, run->theta));
+    DLC_TRY(check_paused(run));
     if (t == 0) {
         DLC_TRY(first_parameters(run));
         return dlc_coord_create(&run->core, &run->core_config, run->theta, run->state, run->backend->pool);

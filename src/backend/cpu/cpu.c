@@ -63,13 +63,10 @@ static dlc_err choose_isa(dlc_isa *out, const char *name)
     return DLC_OK;
 }
 
-/* "ref" multiplies in plain C too, so that forcing it means what it says. */
 static dlc_err choose_matmul(struct dlc_cpu *cpu, const char *name)
 {
     int any = strcmp(name, "auto") == 0;
 
-    if (any && cpu->isa == DLC_ISA_REF)
-        name = "ref", any = 0;
     for (size_t i = 0; dlc_matmul_libs[i]; i++) {
         const struct dlc_matmul_lib *lib = dlc_matmul_libs[i];
         dlc_err err;
@@ -86,7 +83,8 @@ static dlc_err choose_matmul(struct dlc_cpu *cpu, const char *name)
     return dlc_fail(DLC_EUSAGE, "matrix products by \"%s\": not in this build or not on this machine; use auto", name);
 }
 
-/* What the largest operation needs: attention tiles grow with the head dimension, builtin products have fixed panels. */
+/* What the largest operation needs: attention tiles grow with the head dimension, builtin products have fixed panels.
+ */
 static size_t worker_floats(void)
 {
     return (size_t)8 * DLC_ATTENTION_TILE * (DLC_MAX_HEAD_DIM + DLC_ATTENTION_TILE);
@@ -128,6 +126,7 @@ dlc_err dlc_cpu_create(dlc_backend **out, const char *isa, const char *matmul, i
     if (!cpu)
         return DLC_ENOMEM;
     cpu->isa = chosen;
+    cpu->plain_only = strcmp(isa, "ref") == 0;
     cpu->n_threads = n_threads < 1 ? dlc_n_cores() : n_threads;
     cpu->be.impl = cpu;
     fill_kernels(&cpu->kernels, chosen);

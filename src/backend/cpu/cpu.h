@@ -19,6 +19,7 @@ struct dlc_cpu {
     const struct dlc_matmul_lib *lib;
     void *lib_state;
     dlc_isa isa;
+    int plain_only; /* "ref" was asked for by name: no library either, they use the machine's vectors */
     int n_threads;
 
     /* Working memory, allocated at creation for the largest need and resident only where it was ever touched: */
@@ -48,7 +49,8 @@ dlc_err dlc_cpu_create(dlc_backend **out, const char *isa, const char *matmul, i
 dlc_isa dlc_cpu_best_isa(void);
 const char *dlc_cpu_isa_name(dlc_isa isa);
 
-/* Runs fn on the pool, or on the calling thread alone when there is so little to do that waking others would cost more. */
+/* Runs fn on the pool, or on the calling thread alone when there is so little to do that waking others would cost more.
+ */
 void dlc_cpu_run(struct dlc_cpu *cpu, void (*fn)(void *arg, int worker, int n_workers), void *arg, size_t n_values);
 
 /* Fill the table; one function a file of operations. */

@@ -1,8 +1,8 @@
 /* The kernels of the CPU device: the arithmetic of one operation on one part, in one thread.
  *
  * ops_*.c divides an operation into parts and calls these from the pool's workers. `ref` has every kernel in plain C
- * and is the test of the others; a set of instructions (avx2, avx512) overwrites the entries it does better. Letters and
- * formulas are those of backend.h. Kernels cannot fail and allocate nothing.
+ * and is the test of the others; a set of instructions (avx2, avx512) overwrites the entries it does better. Letters
+ * and formulas are those of backend.h. Kernels cannot fail and allocate nothing.
  *
  * A kernel file is compiled once per set, with DLC_SET naming it: DLC_KERNEL(add) is dlc_add_ref, dlc_add_avx2 ...
  */
@@ -56,12 +56,13 @@ typedef void dlc_embed_fwd_fn(float *y, const int32_t *tokens, const float *tabl
 /* Columns [c_begin, c_end) of dtable. */
 typedef void dlc_embed_bwd_fn(float *dtable, const int32_t *tokens, const float *dy, size_t R, size_t C, size_t c_begin,
                               size_t c_end);
-typedef void dlc_rmsnorm_fwd_fn(float *y, float *inv_rms, const float *x, const float *g, size_t R, size_t C, float eps);
+typedef void dlc_rmsnorm_fwd_fn(float *y, float *inv_rms, const float *x, const float *g, size_t R, size_t C,
+                                float eps);
 typedef void dlc_rmsnorm_bwd_fn(float *dx, float *dg, const float *dy, const float *x, const float *inv_rms,
                                 const float *g, size_t R, size_t C);
 /* Rows [r_begin, r_end) of x. */
-typedef void dlc_rope_fn(float *x, const float *table, size_t r_begin, size_t r_end, size_t T, size_t pos0, size_t heads,
-                         size_t D, int inverse);
+typedef void dlc_rope_fn(float *x, const float *table, size_t r_begin, size_t r_end, size_t T, size_t pos0,
+                         size_t heads, size_t D, int inverse);
 typedef void dlc_attention_fwd_fn(float *y, float *lse, const float *q, const float *k, const float *v,
                                   const struct dlc_attention_shape *shape, size_t item_begin, size_t item_end,
                                   float *scratch);

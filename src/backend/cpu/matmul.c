@@ -36,10 +36,13 @@ static const struct dlc_matmul_lib ref = { "ref", open_ref, close_nothing, multi
 
 const struct dlc_matmul_lib *const dlc_matmul_libs[] = {
 #ifdef DLC_HAVE_ONEDNN
-    &dlc_matmul_onednn, &dlc_matmul_onednn_primitives,
+    &dlc_matmul_onednn,
+    &dlc_matmul_onednn_primitives,
 #endif
 #ifdef DLC_HAVE_OPENBLAS
     &dlc_matmul_openblas,
 #endif
-    &builtin, &ref, NULL,
+    &builtin,
+    &ref,
+    NULL,
 };

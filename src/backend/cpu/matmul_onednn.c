@@ -1,6 +1,6 @@
-/* oneDNN: f32 by its sgemm; bf16 by matmul primitives where the machine has instructions for bf16, elsewhere by the builtin
- * product, which converts while it packs. "onednn-primitive" does f32 by primitives too: a test of that path for machines
- * without bf16.
+/* oneDNN: f32 by its sgemm; bf16 by matmul primitives where the machine has instructions for bf16, elsewhere by the
+ * builtin product, which converts while it packs. "onednn-primitive" does f32 by primitives too: a test of that path
+ * for machines without bf16.
  *
  * A primitive is made once for a shape and kept by the worker that made it. It is made and run in that worker's thread,
  * which has told OpenMP to use one thread. */
@@ -293,8 +293,8 @@ static dlc_err open_with(struct dlc_cpu *cpu, int f32_by_primitives)
     struct onednn *o;
     dnnl_status_t status;
 
-    if (cpu->isa == DLC_ISA_REF)
-        return DLC_ENOTFOUND; /* it would use the machine's vectors */
+    if (cpu->plain_only)
+        return DLC_ENOTFOUND;
     o = cpu->lib_state = dlc_calloc(1, sizeof *o);
     if (!o)
         return DLC_ENOMEM;
@@ -330,4 +330,5 @@ static dlc_err open_primitives(struct dlc_cpu *cpu)
 }
 
 const struct dlc_matmul_lib dlc_matmul_onednn = { "onednn", open_onednn, close_onednn, multiply };
-const struct dlc_matmul_lib dlc_matmul_onednn_primitives = { "onednn-primitive", open_primitives, close_onednn, multiply };
+const struct dlc_matmul_lib dlc_matmul_onednn_primitives = { "onednn-primitive", open_primitives, close_onednn,
+                                                             multiply };

@@ -7,8 +7,8 @@
 
 static dlc_err open_openblas(struct dlc_cpu *cpu)
 {
-    if (cpu->isa == DLC_ISA_REF)
-        return DLC_ENOTFOUND; /* it would use the machine's vectors */
+    if (cpu->plain_only)
+        return DLC_ENOTFOUND;
     openblas_set_num_threads(1); /* a thread that calls it does the work alone; for the whole process */
     return DLC_OK;
 }

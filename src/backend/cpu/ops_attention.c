@@ -21,8 +21,8 @@ static void forward(void *arg, int worker, int n_workers)
         j->cpu->kernels.attention_fwd(j->y, j->lse, j->q, j->k, j->v, s, begin, end, dlc_cpu_scratch(j->cpu, worker));
 }
 
-static void attention_fwd(dlc_backend *be, float *y, float *lse, const float *q, const float *k, const float *v, size_t B,
-                          size_t T, size_t H, size_t K, size_t D)
+static void attention_fwd(dlc_backend *be, float *y, float *lse, const float *q, const float *k, const float *v,
+                          size_t B, size_t T, size_t H, size_t K, size_t D)
 {
     struct job job = { .cpu = dlc_cpu_of(be), .shape = { B, T, H, K, D }, .y = y, .lse = lse, .q = q, .k = k, .v = v };
 
@@ -43,11 +43,20 @@ static void backward(void *arg, int worker, int n_workers)
 }
 
 static void attention_bwd(dlc_backend *be, float *dq, float *dk, float *dv, const float *dy, const float *q,
-                          const float *k, const float *v, const float *y, const float *lse, size_t B, size_t T, size_t H,
-                          size_t K, size_t D)
+                          const float *k, const float *v, const float *y, const float *lse, size_t B, size_t T,
+                          size_t H, size_t K, size_t D)
 {
-    struct job job = { .cpu = dlc_cpu_of(be), .shape = { B, T, H, K, D }, .dq = dq, .dk = dk, .dv = dv,
-                       .q = q, .k = k, .v = v, .dy = dy, .y_in = y, .lse_in = lse };
+    struct job job = { .cpu = dlc_cpu_of(be),
+                       .shape = { B, T, H, K, D },
+                       .dq = dq,
+                       .dk = dk,
+                       .dv = dv,
+                       .q = q,
+                       .k = k,
+                       .v = v,
+                       .dy = dy,
+                       .y_in = y,
+                       .lse_in = lse };
 
     assert(H % K == 0 && D <= DLC_MAX_HEAD_DIM);
     dlc_cpu_run(job.cpu, backward, &job, B * T * T * H * D);

@@ -1,5 +1,5 @@
-/* Operations over a flat array: parts are multiples of GRAIN values, which keeps cache lines of different workers apart.
- * Elementwise kernels give the same bits wherever an array is cut. */
+/* Operations over a flat array: parts are multiples of GRAIN values, which keeps cache lines of different workers
+ * apart. Elementwise kernels give the same bits wherever an array is cut. */
 #include "backend/cpu/cpu.h"
 
 enum { GRAIN = 64 };

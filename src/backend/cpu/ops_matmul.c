@@ -83,8 +83,8 @@ static struct dlc_matrix matrix(const void *values, size_t ld, int transposed, d
     return (struct dlc_matrix){ values, ld, transposed, dtype };
 }
 
-static void matmul_nt(dlc_backend *be, float *y, const void *x, const void *w, size_t R, size_t N, size_t K, dlc_dtype in,
-                      int accumulate)
+static void matmul_nt(dlc_backend *be, float *y, const void *x, const void *w, size_t R, size_t N, size_t K,
+                      dlc_dtype in, int accumulate)
 {
     multiply(be, &(struct dlc_product){ y, N, matrix(x, K, 0, in), matrix(w, K, 1, in), R, N, K, accumulate });
 }

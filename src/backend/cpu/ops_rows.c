@@ -1,6 +1,6 @@
 /* Operations over rows. A row's result does not depend on who computes it. Two sums go over rows: the gradient of an
- * embedding table is divided by columns, so each value takes its rows in order; the gradient of a norm's gain is summed in
- * fixed blocks of rows, then over blocks in order. Both are the same bits for every number of threads. */
+ * embedding table is divided by columns, so each value takes its rows in order; the gradient of a norm's gain is summed
+ * in fixed blocks of rows, then over blocks in order. Both are the same bits for every number of threads. */
 #include <assert.h>
 
 #include "backend/cpu/cpu.h"
@@ -113,8 +113,15 @@ static void do_rope(void *arg, int worker, int n_workers)
 static void rope(dlc_backend *be, float *x, const float *table, size_t R, size_t T, size_t pos0, size_t heads, size_t D,
                  int inverse)
 {
-    struct job job = { .cpu = dlc_cpu_of(be), .R = R, .C = heads, .T = T, .pos0 = pos0, .D = D, .inverse = inverse,
-                       .y = x, .table = table };
+    struct job job = { .cpu = dlc_cpu_of(be),
+                       .R = R,
+                       .C = heads,
+                       .T = T,
+                       .pos0 = pos0,
+                       .D = D,
+                       .inverse = inverse,
+                       .y = x,
+                       .table = table };
 
     dlc_cpu_run(job.cpu, do_rope, &job, R * heads * D);
 }
@@ -131,8 +138,9 @@ static void do_cross_entropy(void *arg, int worker, int n_workers)
 static void cross_entropy(dlc_backend *be, float *loss, float *logits, const int32_t *targets, size_t R, size_t V,
                           float dscale)
 {
-    struct job job = { .cpu = dlc_cpu_of(be), .R = R, .C = V, .loss = loss, .y = logits, .tokens = targets,
-                       .dscale = dscale };
+    struct job job = {
+        .cpu = dlc_cpu_of(be), .R = R, .C = V, .loss = loss, .y = logits, .tokens = targets, .dscale = dscale
+    };
 
     dlc_cpu_run(job.cpu, do_cross_entropy, &job, R * V);
 }

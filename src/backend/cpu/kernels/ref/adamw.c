@@ -1,5 +1,5 @@
-/* AdamW (Loshchilov and Hutter, arXiv:1711.05101) in the form of torch, formula in backend.h. One pass, no reduction: the
- * same bits from every instruction set. */
+/* AdamW (Loshchilov and Hutter, arXiv:1711.05101) in the form of torch, formula in backend.h. One pass, no reduction:
+ * the same bits from every instruction set. */
 #include <math.h>
 
 #include "backend/cpu/kernels.h"

@@ -1,11 +1,13 @@
-/* Causal attention by tiles of 64 queries and 64 keys; formulas in ref/attention.c. Tiles right of the diagonal are skipped.
+/* Causal attention by tiles of 64 queries and 64 keys; formulas in ref/attention.c. Tiles right of the diagonal are
+ * skipped.
  *
- * Forward: scores of a tile are made transposed (keys down, queries along the vectors), so that the softmax over keys works on
- * whole vectors of queries with no sums across lanes, and only the queries have to be turned around, once for all their
- * keys. The running maximum and sum are the streaming softmax of Milakov and Gimelshein (arXiv:1805.02867).
+ * Forward: scores of a tile are made transposed (keys down, queries along the vectors), so that the softmax over keys
+ * works on whole vectors of queries with no sums across lanes, and only the queries have to be turned around, once for
+ * all their keys. The running maximum and sum are the streaming softmax of Milakov and Gimelshein (arXiv:1805.02867).
  *
- * Backward: a tile of keys is turned around once and meets all tiles of queries of all heads that share it; probabilities are
- * made again from lse. dk and dv of a key/value head belong to one item, and sums are taken in a fixed order. */
+ * Backward: a tile of keys is turned around once and meets all tiles of queries of all heads that share it;
+ * probabilities are made again from lse. dk and dv of a key/value head belong to one item, and sums are taken in a
+ * fixed order. */
 #include "backend/cpu/kernels/simd/micro.h"
 
 enum { TILE = DLC_ATTENTION_TILE, N_VECTORS = TILE / W };
@@ -22,9 +24,9 @@ static void turn(float *to, const float *from, size_t row, size_t n, size_t D, f
 }
 
 struct forward {
-    float *qt;                /* [D][TILE] queries, scaled, turned */
-    float *s;                 /* [key][query] */
-    float *o;                 /* [query][D] */
+    float *qt; /* [D][TILE] queries, scaled, turned */
+    float *s;  /* [key][query] */
+    float *o;  /* [query][D] */
     float max[TILE], sum[TILE], shrink[TILE];
 };
 
@@ -50,7 +52,8 @@ static void softmax_tile(struct forward *f, size_t n_keys)
     }
 }
 
-/* Every query has seen a key (key 0) after the first tile, so max is only then -infinity, and only before softmax_tile. */
+/* Every query has seen a key (key 0) after the first tile, so max is only then -infinity, and only before softmax_tile.
+ */
 static void forward_tile(struct forward *f, const float *k, const float *v, size_t kv_row, size_t n_queries,
                          size_t n_keys, size_t D, int diagonal, int first)
 {
@@ -104,7 +107,8 @@ void DLC_KERNEL(attention_fwd)(float *y, float *lse, const float *q, const float
         for (size_t h = kv * G; h < (kv + 1) * G; h++) {
             size_t at = (b * s->T * s->H + h) * s->D;
 
-            forward_head(y + at, lse ? lse + (b * s->H + h) * s->T : NULL, q + at, k + kv_at, v + kv_at, s, tile, scratch);
+            forward_head(y + at, lse ? lse + (b * s->H + h) * s->T : NULL, q + at, k + kv_at, v + kv_at, s, tile,
+                         scratch);
         }
     }
 }
@@ -198,12 +202,22 @@ void DLC_KERNEL(attention_bwd)(float *dq, float *dk, float *dv, const float *dy,
     for (size_t item = item_begin; item < item_end; item++) {
         size_t kv = item % s->K, b = item / s->K, at = (b * T * H + kv * G) * D, kv_at = (b * T * s->K + kv) * D;
         struct backward whole = {
-            .dq = dq + at, .dk = dk + kv_at, .dv = dv + kv_at,
-            .dy = dy + at, .q = q + at, .k = k + kv_at, .v = v + kv_at, .y = y + at,
+            .dq = dq + at,
+            .dk = dk + kv_at,
+            .dv = dv + kv_at,
+            .dy = dy + at,
+            .q = q + at,
+            .k = k + kv_at,
+            .v = v + kv_at,
+            .y = y + at,
             .lse = lse + (b * H + kv * G) * T,
-            .kt = scratch, .vt = scratch + D * TILE,
-            .p = scratch + 2 * D * TILE, .ds = scratch + 2 * D * TILE + TILE * TILE,
-            .row = H * D, .kv_row = s->K * D, .D = D,
+            .kt = scratch,
+            .vt = scratch + D * TILE,
+            .p = scratch + 2 * D * TILE,
+            .ds = scratch + 2 * D * TILE + TILE * TILE,
+            .row = H * D,
+            .kv_row = s->K * D,
+            .D = D,
         };
 
         clear_rows(whole.dq, whole.row, T, G * D);

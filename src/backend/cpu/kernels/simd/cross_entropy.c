@@ -1,5 +1,5 @@
-/* Cross-entropy; formulas in ref/cross_entropy.c. Exponentials are summed W lanes wide in f32 over pieces of 1024 values,
- * and over pieces in double. A NaN among the logits may escape the maximum but not the sum. */
+/* Cross-entropy; formulas in ref/cross_entropy.c. Exponentials are summed W lanes wide in f32 over pieces of 1024
+ * values, and over pieces in double. A NaN among the logits may escape the maximum but not the sum. */
 #include "backend/cpu/kernels/simd/simd.h"
 
 enum { PIECE = 1024 };

@@ -1,6 +1,6 @@
-/* c = a b by blocks: panels of a and b are copied into the order in which micro.h reads them (and from bf16 to f32 on the
- * way), sized so that b's panel stays in the second cache and a's block in the first two. Blocks of the inner dimension are
- * added in order, so a value's bits do not depend on where c is cut, nor on alignment. */
+/* c = a b by blocks: panels of a and b are copied into the order in which micro.h reads them (and from bf16 to f32 on
+ * the way), sized so that b's panel stays in the second cache and a's block in the first two. Blocks of the inner
+ * dimension are added in order, so a value's bits do not depend on where c is cut, nor on alignment. */
 #include "backend/cpu/kernels/simd/micro.h"
 
 enum { BLOCK_M = 16 * MICRO_ROWS, BLOCK_K = 256, BLOCK_N = 512 };
@@ -12,7 +12,8 @@ static inline float element(const struct dlc_matrix *m, size_t at)
 
 /* to[i][w] = m[i0 + w][k0 + i] for w < width: `width` rows of m side by side; rows of `to` are `width` apart. `turned`
  * swaps the roles of rows and columns. */
-static void pack_strip(float *to, const struct dlc_matrix *m, size_t i0, size_t k0, size_t width, size_t n_k, int turned)
+static void pack_strip(float *to, const struct dlc_matrix *m, size_t i0, size_t k0, size_t width, size_t n_k,
+                       int turned)
 {
     int along = m->transposed != turned; /* the `width` values lie side by side in memory */
 
@@ -38,8 +39,9 @@ static void multiply_block(const struct dlc_product *p, const float *a, const fl
 
         for (size_t i = 0; i < m; i += MICRO_ROWS) {
             size_t rows = m - i < MICRO_ROWS ? m - i : MICRO_ROWS;
-            struct micro_operands o = { p->c + (i0 + i) * p->ldc + j0 + j, p->ldc, a + i * n_k, 1, rows,
-                                        b + j * n_k, width, n_k, accumulate };
+            struct micro_operands o = {
+                p->c + (i0 + i) * p->ldc + j0 + j, p->ldc, a + i * n_k, 1, rows, b + j * n_k, width, n_k, accumulate
+            };
 
             micro_edge(&o, rows, width);
         }

@@ -1,5 +1,5 @@
-/* A small matrix product in registers: 6 rows by 2 vectors of c, the shape that keeps both FMA units busy with 16 vector
- * registers. Attention calls it on its tiles, matmul.c on packed panels. */
+/* A small matrix product in registers: 6 rows by 2 vectors of c, the shape that keeps both FMA units busy with 16
+ * vector registers. Attention calls it on its tiles, matmul.c on packed panels. */
 #ifndef DLC_BACKEND_CPU_MICRO_H
 #define DLC_BACKEND_CPU_MICRO_H
 
@@ -19,7 +19,8 @@ struct micro_operands {
 };
 
 /* `rows`, `vectors` and `masked` are constants at every call: the loops over them disappear. `tail` is the number of
- * columns in the last vector when masked. The pragmas keep `sum` in registers with gcc, which otherwise unrolls too late. */
+ * columns in the last vector when masked. The pragmas keep `sum` in registers with gcc, which otherwise unrolls too
+ * late. */
 static inline __attribute__((always_inline)) void micro_block(const struct micro_operands *o, const int rows,
                                                               const int vectors, const int masked, size_t tail)
 {
@@ -62,7 +63,8 @@ static inline __attribute__((always_inline)) void micro_block(const struct micro
     }
 }
 
-static inline __attribute__((always_inline)) void micro_columns(const struct micro_operands *o, const int rows, size_t n)
+static inline __attribute__((always_inline)) void micro_columns(const struct micro_operands *o, const int rows,
+                                                                size_t n)
 {
     if (n == 2 * W)
         micro_block(o, rows, 2, 0, 0);
@@ -98,8 +100,7 @@ static inline void micro_product(struct micro_operands o, size_t m, size_t n)
             block.c += i * o.ldc + j;
             block.a += i * o.a_row;
             block.b += j;
-            micro_edge(&block, m - i < MICRO_ROWS ? m - i : MICRO_ROWS,
-                       n - j < MICRO_COLUMNS ? n - j : MICRO_COLUMNS);
+            micro_edge(&block, m - i < MICRO_ROWS ? m - i : MICRO_ROWS, n - j < MICRO_COLUMNS ? n - j : MICRO_COLUMNS);
         }
     }
 }

@@ -44,8 +44,8 @@ static float sum_of_products(const float *dy, const float *g, const float *x, si
     return v_sum(sum);
 }
 
-void DLC_KERNEL(rmsnorm_bwd)(float *dx, float *dg, const float *dy, const float *x, const float *inv_rms, const float *g,
-                             size_t R, size_t C)
+void DLC_KERNEL(rmsnorm_bwd)(float *dx, float *dg, const float *dy, const float *x, const float *inv_rms,
+                             const float *g, size_t R, size_t C)
 {
     for (size_t r = 0; r < R; r++, x += C, dx += C, dy += C) {
         vf s = v_set(inv_rms[r]);

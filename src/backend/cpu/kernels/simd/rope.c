@@ -1,5 +1,5 @@
-/* Rotary positions; formula in ref/rope.c. The cosines and sines of a position are taken apart once, in pieces that stay on
- * the stack, and used for all heads. */
+/* Rotary positions; formula in ref/rope.c. The cosines and sines of a position are taken apart once, in pieces that
+ * stay on the stack, and used for all heads. */
 #include "backend/cpu/kernels/simd/simd.h"
 
 enum { PIECE = 64 };

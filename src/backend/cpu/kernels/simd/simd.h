@@ -15,27 +15,66 @@
 typedef __m512 vf;
 enum { W = 16 };
 
-static inline vf v_set(float x) { return _mm512_set1_ps(x); }
-static inline vf v_load(const float *p) { return _mm512_loadu_ps(p); }
-static inline void v_store(float *p, vf v) { _mm512_storeu_ps(p, v); }
-static inline vf v_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); } /* a b + c */
+static inline vf v_set(float x)
+{
+    return _mm512_set1_ps(x);
+}
+static inline vf v_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+static inline void v_store(float *p, vf v)
+{
+    _mm512_storeu_ps(p, v);
+}
+static inline vf v_fma(vf a, vf b, vf c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+} /* a b + c */
 
 /* The larger; the second when either is NaN. */
-static inline vf v_max(vf a, vf b) { return _mm512_max_ps(a, b); }
-static inline vf v_min(vf a, vf b) { return _mm512_min_ps(a, b); }
-static inline vf v_round(vf a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+static inline vf v_max(vf a, vf b)
+{
+    return _mm512_max_ps(a, b);
+}
+static inline vf v_min(vf a, vf b)
+{
+    return _mm512_min_ps(a, b);
+}
+static inline vf v_round(vf a)
+{
+    return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
 
 /* p 2^n for a whole number n. */
-static inline vf v_scale2(vf p, vf n) { return _mm512_scalef_ps(p, n); }
+static inline vf v_scale2(vf p, vf n)
+{
+    return _mm512_scalef_ps(p, n);
+}
 
-static inline __mmask16 first_lanes(size_t n) { return (__mmask16)((1u << n) - 1); }
+static inline __mmask16 first_lanes(size_t n)
+{
+    return (__mmask16)((1u << n) - 1);
+}
 
 /* The first n < W values; the other lanes are 0 and their memory is not touched. */
-static inline vf v_load_n(const float *p, size_t n) { return _mm512_maskz_loadu_ps(first_lanes(n), p); }
-static inline void v_store_n(float *p, vf v, size_t n) { _mm512_mask_storeu_ps(p, first_lanes(n), v); }
+static inline vf v_load_n(const float *p, size_t n)
+{
+    return _mm512_maskz_loadu_ps(first_lanes(n), p);
+}
+static inline void v_store_n(float *p, vf v, size_t n)
+{
+    _mm512_mask_storeu_ps(p, first_lanes(n), v);
+}
 
-static inline float v_sum(vf v) { return _mm512_reduce_add_ps(v); }
-static inline float v_largest(vf v) { return _mm512_reduce_max_ps(v); }
+static inline float v_sum(vf v)
+{
+    return _mm512_reduce_add_ps(v);
+}
+static inline float v_largest(vf v)
+{
+    return _mm512_reduce_max_ps(v);
+}
 
 /* Sum of squares in double. */
 typedef __m512d vd;
@@ -46,23 +85,50 @@ static inline vd v_add_squares(vd sum, vf v)
 
     return _mm512_fmadd_pd(high, high, _mm512_fmadd_pd(low, low, sum));
 }
-static inline vd v_zero_d(void) { return _mm512_setzero_pd(); }
-static inline double v_sum_d(vd v) { return _mm512_reduce_add_pd(v); }
+static inline vd v_zero_d(void)
+{
+    return _mm512_setzero_pd();
+}
+static inline double v_sum_d(vd v)
+{
+    return _mm512_reduce_add_pd(v);
+}
 
 #elif defined(__AVX2__) && defined(__FMA__)
 
 typedef __m256 vf;
 enum { W = 8 };
 
-static inline vf v_set(float x) { return _mm256_set1_ps(x); }
-static inline vf v_load(const float *p) { return _mm256_loadu_ps(p); }
-static inline void v_store(float *p, vf v) { _mm256_storeu_ps(p, v); }
-static inline vf v_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); } /* a b + c */
+static inline vf v_set(float x)
+{
+    return _mm256_set1_ps(x);
+}
+static inline vf v_load(const float *p)
+{
+    return _mm256_loadu_ps(p);
+}
+static inline void v_store(float *p, vf v)
+{
+    _mm256_storeu_ps(p, v);
+}
+static inline vf v_fma(vf a, vf b, vf c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+} /* a b + c */
 
 /* The larger; the second when either is NaN. */
-static inline vf v_max(vf a, vf b) { return _mm256_max_ps(a, b); }
-static inline vf v_min(vf a, vf b) { return _mm256_min_ps(a, b); }
-static inline vf v_round(vf a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+static inline vf v_max(vf a, vf b)
+{
+    return _mm256_max_ps(a, b);
+}
+static inline vf v_min(vf a, vf b)
+{
+    return _mm256_min_ps(a, b);
+}
+static inline vf v_round(vf a)
+{
+    return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
 
 static inline vf power_of_two(__m256i n)
 {
@@ -83,8 +149,14 @@ static inline __m256i first_lanes(size_t n)
 }
 
 /* The first n < W values; the other lanes are 0 and their memory is not touched. */
-static inline vf v_load_n(const float *p, size_t n) { return _mm256_maskload_ps(p, first_lanes(n)); }
-static inline void v_store_n(float *p, vf v, size_t n) { _mm256_maskstore_ps(p, first_lanes(n), v); }
+static inline vf v_load_n(const float *p, size_t n)
+{
+    return _mm256_maskload_ps(p, first_lanes(n));
+}
+static inline void v_store_n(float *p, vf v, size_t n)
+{
+    _mm256_maskstore_ps(p, first_lanes(n), v);
+}
 
 static inline float v_sum(vf v)
 {
@@ -110,7 +182,10 @@ static inline vd v_add_squares(vd sum, vf v)
 
     return _mm256_fmadd_pd(high, high, _mm256_fmadd_pd(low, low, sum));
 }
-static inline vd v_zero_d(void) { return _mm256_setzero_pd(); }
+static inline vd v_zero_d(void)
+{
+    return _mm256_setzero_pd();
+}
 static inline double v_sum_d(vd v)
 {
     __m128d s = _mm_add_pd(_mm256_castpd256_pd128(v), _mm256_extractf128_pd(v, 1));
@@ -123,7 +198,10 @@ static inline double v_sum_d(vd v)
 #endif
 
 /* min(n, W) values from p, for loops that count down a tail. */
-static inline vf v_load_upto(const float *p, size_t n) { return n >= W ? v_load(p) : v_load_n(p, n); }
+static inline vf v_load_upto(const float *p, size_t n)
+{
+    return n >= W ? v_load(p) : v_load_n(p, n);
+}
 static inline void v_store_upto(float *p, vf v, size_t n)
 {
     if (n >= W)
@@ -132,10 +210,10 @@ static inline void v_store_upto(float *p, vf v, size_t n)
         v_store_n(p, v, n);
 }
 
-/* e^x. Relative error below 1.2e-7 (2 units in the last place) where the result is a normal number; 0 below -104, infinity
- * above 88.73, NaN for NaN (all of it tested).
- * x = n ln 2 + r with |r| <= ln 2 / 2, then 2^n times the Taylor polynomial of degree 7, which is within 6e-9. ln 2 in two
- * parts, the first with so few bits that n times it is exact. */
+/* e^x. Relative error below 1.2e-7 (2 units in the last place) where the result is a normal number; 0 below -104,
+ * infinity above 88.73, NaN for NaN (all of it tested). x = n ln 2 + r with |r| <= ln 2 / 2, then 2^n times the Taylor
+ * polynomial of degree 7, which is within 6e-9. ln 2 in two parts, the first with so few bits that n times it is exact.
+ */
 static inline vf v_exp(vf x)
 {
     vf n, r, p;

@@ -1,7 +1,10 @@
 /* SwiGLU; formulas in ref/swiglu.c. */
 #include "backend/cpu/kernels/simd/simd.h"
 
-static inline vf sigmoid(vf x) { return v_set(1) / (v_set(1) + v_exp(v_set(0) - x)); }
+static inline vf sigmoid(vf x)
+{
+    return v_set(1) / (v_set(1) + v_exp(v_set(0) - x));
+}
 
 void DLC_KERNEL(swiglu_fwd)(float *y, const float *gate, const float *up, size_t n)
 {
