@@ -251,3 +251,36 @@ done:
     dlc_buf_fini(&kept);
     return err;
 }
+
+static void note_row(struct dlc_metrics_rows *out, const json_t *row, uint64_t t)
+{
+    if (json_integer_value(json_object_get(row, "outer/step")) != (json_int_t)t)
+        return;
+    if (json_object_get(row, "final"))
+        out->final = true;
+    else if (json_object_get(row, "val/loss"))
+        out->val = true;
+    else
+        out->outer = true;
+}
+
+dlc_err dlc_metrics_find(struct dlc_metrics_rows *out, const char *run_folder, uint64_t t)
+{
+    struct dlc_buf text = { 0 };
+    char path[DLC_PATH_MAX];
+    dlc_err err;
+
+    *out = (struct dlc_metrics_rows){ 0 };
+    DLC_TRY(dlc_path_join(path, run_folder, "metrics.jsonl"));
+    if (!dlc_file_exists(path))
+        return DLC_OK;
+    err = dlc_file_read(&text, path, METRICS_MAX_BYTES);
+    for (char *line = text.data, *end; err == DLC_OK && line && (end = strchr(line, '\n')) != NULL; line = end + 1) {
+        json_t *row = json_loadb(line, (size_t)(end - line), 0, NULL);
+
+        note_row(out, row, t);
+        json_decref(row);
+    }
+    dlc_buf_fini(&text);
+    return err;
+}
