@@ -19,8 +19,11 @@ dlc_err dlc_json_parse(json_t **out, const char *text, size_t size_bytes, const 
     json_error_t e;
 
     *out = json_loadb(text, size_bytes, JSON_REJECT_DUPLICATES, &e);
-    if (!*out && dlc_mem_n_failed() != failed_before) /* jansson calls it a syntax error */
+    if (dlc_mem_n_failed() != failed_before) { /* jansson calls it a syntax error, or leaves a character out */
+        json_decref(*out);
+        *out = NULL;
         return dlc_fail(DLC_ENOMEM, "out of memory: JSON of %s (%zu bytes)", where, size_bytes);
+    }
     if (!*out)
         return dlc_fail(DLC_EINPUT, "%s: not valid JSON, line %d column %d: %s", where, e.line, e.column, e.text);
     return DLC_OK;
