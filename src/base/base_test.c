@@ -155,6 +155,22 @@ static void json_without_memory_is_not_damaged_input(void **state)
     fail_msg("%s", dlc_err_text());
 }
 
+static void dumps_whole_or_not_at_all(const char *text)
+{
+    char *dumped = NULL;
+    json_t *v;
+
+    assert_int_equal(dlc_json_parse(&v, text, strlen(text), "m.json"), DLC_OK);
+    for (uint64_t n = 1; !dumped; n++) {
+        dlc_mem_fail_at(n);
+        dumped = dlc_json_dump(v);
+        dlc_mem_fail_at(0);
+    }
+    assert_string_equal(dumped, text);
+    dlc_free(dumped);
+    json_decref(v);
+}
+
 /* jansson's growing string buffer can lose a character to a failed allocation and go on. */
 static void json_without_memory_is_not_a_shorter_text(void **state)
 {
@@ -174,6 +190,7 @@ static void json_without_memory_is_not_a_shorter_text(void **state)
             assert_null(v);
         json_decref(v);
     }
+    dumps_whole_or_not_at_all(text);
 }
 
 static void json_errors_name_file_key_and_type(void **state)

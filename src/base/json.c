@@ -42,30 +42,38 @@ done:
     return err;
 }
 
+/* NULL rather than a text with something left out, which jansson may give when an allocation fails. */
+static char *whole_text(const json_t *value, size_t flags)
+{
+    uint64_t failed_before = dlc_mem_n_failed();
+    char *text = json_dumps(value, flags | JSON_REAL_PRECISION(17));
+
+    if (text && dlc_mem_n_failed() != failed_before) {
+        dlc_free(text);
+        text = NULL;
+    }
+    return text;
+}
+
 char *dlc_json_dump(const json_t *value)
 {
-    char *text = json_dumps(value, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
-    char *copy;
+    char *text = whole_text(value, JSON_COMPACT | JSON_SORT_KEYS);
 
-    if (!text) {
+    if (!text)
         dlc_fail(DLC_ENOMEM, "out of memory: JSON text");
-        return NULL;
-    }
-    copy = dlc_strdup(text); /* jansson's memory stays jansson's */
-    free(text);
-    return copy;
+    return text;
 }
 
 dlc_err dlc_json_write_file(const char *path, const json_t *value)
 {
     struct dlc_buf b = { 0 };
-    char *text = json_dumps(value, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+    char *text = whole_text(value, JSON_INDENT(2));
     dlc_err err;
 
     if (!text)
         return dlc_fail(DLC_ENOMEM, "out of memory: JSON text of %s", path);
     err = dlc_buf_printf(&b, "%s\n", text);
-    free(text);
+    dlc_free(text);
     if (err == DLC_OK)
         err = dlc_file_write_atomic(path, b.data, b.len);
     dlc_buf_fini(&b);
