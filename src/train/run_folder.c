@@ -222,7 +222,8 @@ dlc_err dlc_records_append(const char *run_folder, const struct dlc_record *reco
 
 static bool is_before(const char *line, size_t n, int64_t step)
 {
-    json_t *v = json_loadb(line, n, 0, NULL);
+    bool out_of_memory;
+    json_t *v = dlc_json_load(line, n, 0, NULL, &out_of_memory);
     const json_t *s = json_object_get(v, "step");
     bool before = json_is_integer(s) && json_integer_value(s) <= step;
 
@@ -276,7 +277,8 @@ dlc_err dlc_metrics_find(struct dlc_metrics_rows *out, const char *run_folder, u
         return DLC_OK;
     err = dlc_file_read(&text, path, METRICS_MAX_BYTES);
     for (char *line = text.data, *end; err == DLC_OK && line && (end = strchr(line, '\n')) != NULL; line = end + 1) {
-        json_t *row = json_loadb(line, (size_t)(end - line), 0, NULL);
+        bool out_of_memory;
+        json_t *row = dlc_json_load(line, (size_t)(end - line), 0, NULL, &out_of_memory);
 
         note_row(out, row, t);
         json_decref(row);
