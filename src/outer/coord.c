@@ -334,8 +334,9 @@ static dlc_err on_nonfinite(dlc_coord *c, const struct dlc_event *ev)
         ev->attempt != c->attempt)
         return DLC_OK;
     if (c->n_rollbacks >= c->cfg.nonfinite_rollbacks_max)
-        return dlc__coord_fail(c, DLC_EFAIL, "island %d, step %lld: %s", ev->island, (long long)ev->step,
-                               ev->text ? ev->text : "non-finite loss");
+        return dlc__coord_fail(c, DLC_EFAIL, "island %d, step %lld: %s; %d rollbacks were made, %d are allowed (train.nonfinite"
+                               ", train.nonfinite_max); a lower optim.lr may help", ev->island, (long long)ev->step,
+                               ev->text ? ev->text : "non-finite loss", c->n_rollbacks, c->cfg.nonfinite_rollbacks_max);
     c->n_rollbacks++;
     for (int i = 0; i < c->cfg.n_islands; i++) {
         struct dlc__island *isl = &c->islands[i];
