@@ -8,13 +8,13 @@ set -eu
 
 # What the three runs share. Steps are inner steps of every island, so `single` sees 1/islands of the others' text.
 islands=4
-steps=600
-every=25 # H: DiLoCo exchanges once in so many steps
-batch=16 # sequences of an island and step
+steps=640
+every=32 # H: DiLoCo exchanges once in so many steps
+batch=8 # sequences of an island and step
 preset=nano
 vocab=2048
 seed=1
-more="" # further keys for all three, "--section.key=value ..."
+more="--data.val_tokens 65536" # further keys for all three, "--section.key=value ..."
 
 prompt=${PROMPT:-"In the beginning"}
 diloco=${DILOCO:-build/diloco}

@@ -65,7 +65,7 @@ struct dlc_config {
     struct {
         int64_t steps;           /* outer.steps, H; default 500; shortened for short runs, said aloud, when not given */
         dlc_outer_kind optimizer; /* nesterov | sgd | sgdm | adam */
-        double lr;               /* 0.7 */
+        double lr;               /* auto: 0.7 with momentum, 1 without; adam 0.1 */
         double momentum;         /* auto: 0.9, lower for few rounds or small H (docs/results) */
         double beta2, eps;       /* adam: 0.95, 0.1 */
         dlc_weights weights;     /* tokens | uniform */

@@ -87,7 +87,7 @@ static void defaults_are_what_the_table_says(void **state)
         dlc_buf_fini(&text);
     }
     assert_int_equal(config.outer.steps, 500);
-    assert_true(config.outer.lr == 0.7);
+    assert_true(config.outer.lr == DLC_AUTO);
     assert_true(config.optim.lr == DLC_AUTO);
     assert_int_equal(dlc_config_write_ini(&ini, &config), DLC_OK);
     dlc_config_default(&back);
@@ -303,7 +303,8 @@ static void rules_hold(void **state)
         { 10000, 500, 20, 0.6, "the shortest run with the full H; too few rounds for 0.9" },
         { 9999, 450, 23, 0.6, "just shorter: H is a round figure" },
         { 1000, 50, 20, 0.6, "the measured small run" },
-        { 400, 20, 20, 0.3, "small H" },
+        { 700, 30, 24, 0.5, "between the measured ones" },
+        { 400, 20, 20, 0.5, "small H" },
         { 200, 10, 20, 0.3, "the smallest H" },
         { 100, 10, 10, 0.3, "fewer rounds rather than a smaller H" },
         { 7, 7, 1, 0.0, "shorter than the smallest H" },
@@ -319,6 +320,7 @@ static void rules_hold(void **state)
             fail_msg("%" PRId64 " steps (%s): H %" PRId64 ", %" PRId64 " rounds, momentum %g", rows[i].steps,
                      rows[i].why, h, rounds, momentum);
     }
+    assert_true(dlc_rule_outer_lr(0.9, false) == 0.7 && dlc_rule_outer_lr(0, false) == 1 && dlc_rule_outer_lr(0.9, true) == 0.1);
     assert_true(dlc_rule_momentum_is_harmful(0.9, 100, 10)); /* 123 perplexity */
     assert_true(dlc_rule_momentum_is_harmful(0.9, 20, 50));  /* 71 instead of 61 */
     assert_false(dlc_rule_momentum_is_harmful(0.6, 20, 50));

@@ -148,6 +148,8 @@ static dlc_err resolve_outer(struct dlc_config *config, struct dlc_buf *said)
 {
     DLC_TRY(resolve_rounds(config, said));
     DLC_TRY(resolve_momentum(config, said));
+    if (config->outer.lr == DLC_AUTO)
+        config->outer.lr = dlc_rule_outer_lr(config->outer.momentum, config->outer.optimizer == DLC_OUTER_ADAM);
     if (config->train.method != DLC_METHOD_DILOCO)
         DLC_TRY(say_unused(config, said));
     if (config->train.log_every == DLC_AUTO)

@@ -19,6 +19,9 @@ int64_t dlc_rule_outer_steps(int64_t steps);
 
 /* Nesterov or plain outer momentum for `rounds` exchanges with H inner steps each. */
 double dlc_rule_outer_momentum(int64_t rounds, int64_t h);
+/* Outer rate: DiLoCo's 0.7 with momentum; without any, 1, which is the plain mean of the islands. */
+double dlc_rule_outer_lr(double momentum, bool adam);
+
 /* True where a momentum is known to ruin the model: far above what the rule gives. */
 bool dlc_rule_momentum_is_harmful(double momentum, int64_t rounds, int64_t h);
 
