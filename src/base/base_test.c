@@ -155,6 +155,44 @@ static void json_text_is_whole_or_not_made(void **state)
     json_decref(v);
 }
 
+static void dumps_whole_or_not_at_all(const char *text)
+{
+    char *dumped = NULL;
+    json_t *v;
+
+    assert_int_equal(dlc_json_parse(&v, text, strlen(text), "m.json"), DLC_OK);
+    for (uint64_t n = 1; !dumped; n++) {
+        dlc_mem_fail_at(n);
+        dumped = dlc_json_dump(v);
+        dlc_mem_fail_at(0);
+    }
+    assert_string_equal(dumped, text);
+    dlc_free(dumped);
+    json_decref(v);
+}
+
+/* jansson's growing string buffer can lose a character to a failed allocation and go on. */
+static void json_without_memory_is_not_a_shorter_text(void **state)
+{
+    static const char text[] = "{\"key\":\"0123456789abcdef0123456789abcdef0123456789abcdef\"}";
+    dlc_err err = DLC_ENOMEM;
+
+    (void)state;
+    for (uint64_t n = 1; err != DLC_OK; n++) {
+        json_t *v;
+
+        dlc_mem_fail_at(n);
+        err = dlc_json_parse(&v, text, strlen(text), "m.json");
+        dlc_mem_fail_at(0);
+        if (err == DLC_OK)
+            assert_int_equal(json_string_length(json_object_get(v, "key")), 48);
+        else
+            assert_null(v);
+        json_decref(v);
+    }
+    dumps_whole_or_not_at_all(text);
+}
+
 static void json_errors_name_file_key_and_type(void **state)
 {
     json_t *v;
@@ -235,6 +273,7 @@ int main(void)
         cmocka_unit_test(write_is_all_or_nothing),
         cmocka_unit_test(lock_names_its_holder),
         cmocka_unit_test(json_text_is_whole_or_not_made),
+        cmocka_unit_test(json_without_memory_is_not_a_shorter_text),
         cmocka_unit_test(json_errors_name_file_key_and_type),
         cmocka_unit_test(pool_does_every_item_once),
         cmocka_unit_test(random_numbers_are_a_function_of_position),

@@ -5,11 +5,12 @@
 #include "config/keys.h"
 
 /* These change neither theta nor the order of samples (system.isa and threads may change the last bits, which the run
- * notices and says). */
+ * notices and says); the policy on non-finite losses is what one changes after a run that stopped on one. */
 static bool may_change(const char *name)
 {
     static const char *const free_keys[] = { "data.path", "train.out", "train.eval_every", "train.log_every",
-                                             "train.checkpoint_every", "train.keep", "exchange.kind" };
+                                             "train.checkpoint_every", "train.keep", "exchange.kind",
+                                             "train.nonfinite", "train.nonfinite_max" };
 
     for (size_t i = 0; i < sizeof free_keys / sizeof *free_keys; i++) {
         if (strcmp(free_keys[i], name) == 0)

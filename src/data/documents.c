@@ -186,20 +186,23 @@ static dlc_err parse_line(json_t **out, const struct job *j, const char *line, s
 {
     struct dlc_buf repaired = { 0 };
     json_error_t e;
-    uint64_t n_replaced = 0, failed_before = dlc_mem_n_failed();
+    uint64_t n_replaced = 0;
+    bool out_of_memory;
     dlc_err err = DLC_OK;
 
-    *out = json_loadb(line, n, JSON_ALLOW_NUL, &e);
+    *out = dlc_json_load(line, n, JSON_ALLOW_NUL, &e, &out_of_memory);
     if (*out)
         return DLC_OK;
+    if (out_of_memory)
+        return dlc_fail(DLC_ENOMEM, "out of memory: a line of JSON of %zu bytes", n);
     err = repair_line(&repaired, &n_replaced, line, n);
     if (err == DLC_OK && n_replaced)
-        *out = json_loadb(repaired.data, repaired.len, JSON_ALLOW_NUL, &e);
+        *out = dlc_json_load(repaired.data, repaired.len, JSON_ALLOW_NUL, &e, &out_of_memory);
     dlc_buf_fini(&repaired);
     if (err != DLC_OK)
         return err;
     j->stats->n_replaced += n_replaced;
-    if (!*out && dlc_mem_n_failed() != failed_before) /* jansson calls it a syntax error */
+    if (out_of_memory)
         return dlc_fail(DLC_ENOMEM, "out of memory: a line of JSON of %zu bytes", n);
     if (!*out)
         return dlc_fail(DLC_EINPUT, "%s, line %llu: not JSON: %s (column %d)", dlc_reader_name(j->reader),

@@ -23,11 +23,14 @@ struct dlc_traffic {
 typedef struct dlc_hub dlc_hub;
 struct dlc_hub_ops {
     /* The next message, waiting until deadline_ns (monotonic; 0: do not wait) at most. *got false: none came in time, or
-     * the wait was interrupted by a signal. *lost true: the island's connection closed, there is no message. The caller
-     * owns *out (dlc_message_fini). Blocks; one thread. */
+     * the wait was interrupted by a signal. *lost true: the island's connection closed (or it sent what is no message);
+     * said once, after everything it had sent, there is no message. The caller owns *out (dlc_message_fini). Blocks; one
+     * thread. */
     dlc_err (*recv)(dlc_hub *hub, int *island, struct dlc_message *out, bool *lost, bool *got, int64_t deadline_ns);
 
-    /* Never waits for the island: an island that cannot take it is reported as lost by recv. m stays the caller's. */
+    /* Never waits for the island, and sending to one that is not there is no error: an island that cannot take it is
+     * reported as lost by recv. What was sent to a dead island is lost, or reaches its next life: messages say which
+     * round and attempt they are of. m stays the caller's. */
     dlc_err (*send)(dlc_hub *hub, int island, const struct dlc_message *m);
 
     int64_t (*now_ns)(dlc_hub *hub); /* monotonic; virtual under inproc */

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "exchange/local_memory.h"
 #include "exchange/stream.h"
@@ -24,22 +25,42 @@ struct dlc_local {
 
 /* --- the coordinator's side ---------------------------------------------------------------------------------------- */
 
+/* The next message of the island. When its end was seen, what it had sent by then may still lie in the socket: a failed
+ * send tells of the end earlier than reading does. */
+static dlc_err next_of(dlc_local *x, int island, struct dlc_message *out, bool *got)
+{
+    struct dlc_stream *s = &x->streams[island];
+    bool closed;
+    dlc_err err = dlc_stream_next(s, out, got);
+
+    if (err == DLC_OK && !*got && x->closed[island]) {
+        DLC_TRY(dlc_stream_fill(s, &closed));
+        err = dlc_stream_next(s, out, got);
+    }
+    if (err != DLC_EPEER)
+        return err;
+    /* Not ours: where the next message would begin nobody knows. That is the end of this connection, not of the run. */
+    dlc_warn("island %d: %s; its connection is closed", island, dlc_err_text());
+    x->closed[island] = true;
+    return DLC_OK;
+}
+
 /* A message that has been read already, islands in turn; or the report of a closed connection once nothing is left. */
 static dlc_err take_one(dlc_local *x, int *island, struct dlc_message *out, bool *lost, bool *got)
 {
     *got = *lost = false;
     for (int k = 1; k <= x->hub.n_islands; k++) {
         int i = (x->last_island + k) % x->hub.n_islands;
-        size_t before = x->streams[i].in.len;
+        uint64_t before = x->streams[i].n_read;
 
         if (x->streams[i].fd < 0)
             continue;
-        DLC_TRY(dlc_stream_next(&x->streams[i], out, got));
+        DLC_TRY(next_of(x, i, out, got));
         if (!*got && !x->closed[i])
             continue;
         x->last_island = *island = i;
         if (*got) {
-            x->hub.traffic[i].bytes_up += before - x->streams[i].in.len;
+            x->hub.traffic[i].bytes_up += x->streams[i].n_read - before;
             return DLC_OK;
         }
         dlc_local_disconnect(x, i);
@@ -95,13 +116,15 @@ static dlc_err hub_send(dlc_hub *hub, int island, const struct dlc_message *m)
 {
     dlc_local *x = (dlc_local *)hub;
     size_t size_bytes = 0;
+    dlc_err err;
 
     if (x->streams[island].fd < 0)
         return DLC_OK; /* reported as lost, or about to be */
-    if (dlc_stream_send(&x->streams[island], m, &size_bytes) != DLC_OK)
+    err = dlc_stream_send(&x->streams[island], m, &size_bytes);
+    if (err == DLC_EPEER)
         x->closed[island] = true;
     hub->traffic[island].bytes_down += size_bytes;
-    return DLC_OK;
+    return err == DLC_EPEER ? DLC_OK : err;
 }
 
 static int64_t hub_now_ns(dlc_hub *hub)

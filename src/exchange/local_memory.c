@@ -48,8 +48,10 @@ dlc_err dlc_local_memory_create(int *out_fd, const struct dlc_exchange_size *siz
     if (fd < 0)
         return dlc_fail_errno(DLC_EFAIL, "shared memory cannot be made");
     if (ftruncate(fd, (off_t)total_bytes(size)) != 0) {
+        dlc_err err = dlc_fail_errno(DLC_ENOMEM, "shared memory of %zu bytes", total_bytes(size));
+
         close(fd);
-        return dlc_fail_errno(DLC_ENOMEM, "shared memory of %zu bytes", total_bytes(size));
+        return err;
     }
     *out_fd = fd;
     return DLC_OK;
@@ -62,7 +64,9 @@ dlc_err dlc_local_memory_map(struct dlc_local_memory *out, int fd, const struct 
     struct stat st;
 
     *out = (struct dlc_local_memory){ 0 };
-    if (fstat(fd, &st) != 0 || (size_t)st.st_size != total)
+    if (fstat(fd, &st) != 0)
+        return dlc_fail_errno(DLC_EFAIL, "shared memory (descriptor %d)", fd);
+    if ((size_t)st.st_size != total)
         return dlc_fail(DLC_EPEER, "shared memory of %lld bytes, expected %zu: coordinator and island do not agree",
                         (long long)st.st_size, total);
     at = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

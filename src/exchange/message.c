@@ -8,6 +8,7 @@
 #define MAGIC 0x4d434c44u /* "DLCM" */
 #define VERSION 1
 #define RANGE_BYTES 20
+#define COUNT_MAX ((uint64_t)1 << 60) /* of samples and steps: no sum of two can overflow */
 #define FIXED_BODY_BYTES (4 + 8 + 4 + 3 * 8 + 8 + 1 + 8 + DLC_SHA256_BYTES + 4 * 8 + 1 + 2 + 4)
 
 void dlc_message_fini(struct dlc_message *m)
@@ -58,6 +59,7 @@ dlc_err dlc_message_encode(struct dlc_buf *out, const struct dlc_message *m)
     dlc_put_u32(&c, (uint32_t)body_bytes);
     put_body(&c, m, text_bytes);
     out->len += DLC_MESSAGE_HEADER_BYTES + body_bytes;
+    out->data[out->len] = '\0'; /* as every buffer ends */
     return DLC_OK;
 }
 
@@ -85,9 +87,33 @@ static bool is_known(unsigned kind)
     return (kind >= DLC_MSG_HELLO && kind <= DLC_MSG_RESUPPLY) || (kind >= DLC_MSG_ASSIGN && kind <= DLC_MSG_FINISH);
 }
 
+static dlc_err get_ranges(struct dlc_message *m, struct dlc_cursor *c, size_t n)
+{
+    uint64_t total = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        uint32_t pool = dlc_get_u32(c);
+        struct dlc_range r = { .pool = (int)(pool & 0x7fffffff) };
+
+        r.start = dlc_get_u64(c);
+        r.count = dlc_get_u64(c);
+        total += r.count <= COUNT_MAX ? r.count : 0;
+        if (pool > 1000000 || r.count == 0 || r.count > COUNT_MAX || r.start > COUNT_MAX || total > COUNT_MAX)
+            return dlc_fail(DLC_EPEER, "message of kind %d: token range %zu is out of range", (int)m->kind, i);
+        DLC_TRY(dlc_ranges_add(&m->ranges, r));
+    }
+    return DLC_OK;
+}
+
+static bool is_count(int64_t n)
+{
+    return n >= 0 && (uint64_t)n <= COUNT_MAX;
+}
+
 static dlc_err get_body(struct dlc_message *m, struct dlc_cursor *c)
 {
     size_t text_bytes, n_ranges;
+    uint8_t own_params;
 
     m->incarnation = dlc_get_u32(c);
     m->t = dlc_get_u64(c);
@@ -96,7 +122,7 @@ static dlc_err get_body(struct dlc_message *m, struct dlc_cursor *c)
     m->first_step = (int64_t)dlc_get_u64(c);
     m->n_steps = (int64_t)dlc_get_u64(c);
     m->state_step = dlc_get_u64(c);
-    m->own_params = dlc_get_u8(c) != 0;
+    own_params = dlc_get_u8(c);
     m->size_bytes = dlc_get_u64(c);
     dlc_get_bytes(c, m->digest.bytes, DLC_SHA256_BYTES);
     m->loss = dlc_get_f64(c);
@@ -110,16 +136,11 @@ static dlc_err get_body(struct dlc_message *m, struct dlc_cursor *c)
         n_ranges > DLC_MESSAGE_MAX_BYTES / RANGE_BYTES || c->left != text_bytes + n_ranges * RANGE_BYTES)
         return dlc_fail(DLC_EPEER, "message of kind %d is cut or has lengths that do not fit", (int)m->kind);
     dlc_get_bytes(c, m->text, text_bytes);
-    for (size_t i = 0; i < n_ranges; i++) {
-        struct dlc_range r;
-        uint32_t pool = dlc_get_u32(c);
-
-        r = (struct dlc_range){ .pool = (int)(pool & 0x7fffffff), .start = dlc_get_u64(c), .count = dlc_get_u64(c) };
-        if (pool > 1000000 || r.count == 0 || r.start > (uint64_t)1 << 60 || r.count > (uint64_t)1 << 60)
-            return dlc_fail(DLC_EPEER, "message of kind %d: token range %zu is out of range", (int)m->kind, i);
-        DLC_TRY(dlc_ranges_add(&m->ranges, r));
-    }
-    return DLC_OK;
+    m->own_params = own_params;
+    if (own_params > 1 || !is_count(m->step) || !is_count(m->first_step) || !is_count(m->n_steps) ||
+        memchr(m->text, '\0', text_bytes))
+        return dlc_fail(DLC_EPEER, "message of kind %d has values out of range", (int)m->kind);
+    return get_ranges(m, c, n_ranges);
 }
 
 dlc_err dlc_message_decode(struct dlc_message *out, const void *bytes, size_t size_bytes)

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #define WAITING_MAX ((size_t)1 << 20)
+#define UNUSED_MAX ((size_t)2 * DLC_MESSAGE_MAX_BYTES)
 
 #ifndef MSG_NOSIGNAL
 #define MSG_NOSIGNAL 0 /* macOS: SIGPIPE is ignored by the program */
@@ -25,7 +26,7 @@ dlc_err dlc_stream_fill(struct dlc_stream *s, bool *closed)
     ssize_t n;
 
     *closed = false;
-    for (;;) {
+    while (s->in.len < UNUSED_MAX) {
         n = recv(s->fd, chunk, sizeof chunk, MSG_DONTWAIT);
         if (n > 0) {
             DLC_TRY(dlc_buf_append(&s->in, chunk, (size_t)n));
@@ -38,6 +39,7 @@ dlc_err dlc_stream_fill(struct dlc_stream *s, bool *closed)
         *closed = true; /* an orderly end, or a reset: the same to us */
         return DLC_OK;
     }
+    return DLC_OK;
 }
 
 dlc_err dlc_stream_next(struct dlc_stream *s, struct dlc_message *out, bool *got)
@@ -54,6 +56,7 @@ dlc_err dlc_stream_next(struct dlc_stream *s, struct dlc_message *out, bool *got
     err = dlc_message_decode(out, s->in.data, length);
     memmove(s->in.data, s->in.data + length, s->in.len - length);
     s->in.len -= length;
+    s->n_read += length;
     *got = err == DLC_OK;
     return err;
 }

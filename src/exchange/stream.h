@@ -3,6 +3,7 @@
 #define DLC_EXCHANGE_STREAM_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/buf.h"
 #include "exchange/message.h"
@@ -10,11 +11,13 @@
 struct dlc_stream {
     int fd; /* -1: none */
     struct dlc_buf in, out; /* received and not yet used; not yet taken by the socket */
+    uint64_t n_read;        /* bytes of the messages that dlc_stream_next gave */
 };
 
 void dlc_stream_close(struct dlc_stream *s);
 
-/* Reads what is there without waiting. *closed true when the other side has closed (what came before stays readable). */
+/* Reads what is there without waiting, as long as less than two of the longest messages lie unused: whoever sends without
+ * end is held up and not stored. *closed true when the other side has closed (what came before stays readable). */
 dlc_err dlc_stream_fill(struct dlc_stream *s, bool *closed);
 /* The next whole message out of what was read. */
 dlc_err dlc_stream_next(struct dlc_stream *s, struct dlc_message *out, bool *got);

@@ -127,6 +127,22 @@ static bool is_stale(const dlc_island *isl, const struct dlc_message *m)
     return m->t < isl->assignment.t || (m->t == isl->assignment.t && m->attempt <= isl->assignment.attempt);
 }
 
+/* Where a stop left this assignment. Only in its first attempt: a round that starts again does so for everybody, and in
+ * lockstep all must stand before the same step. */
+static dlc_err take_paused(dlc_island *isl)
+{
+    const struct dlc_message *a = &isl->assignment;
+
+    if (!isl->ops->load_paused || isl->holds_state || a->attempt != 1)
+        return DLC_OK;
+    DLC_TRY(isl->ops->load_paused(isl->trainer, a, &isl->n_done, &isl->n_skipped));
+    if (isl->n_done < 0 || isl->n_done >= a->n_steps)
+        return dlc_fail(DLC_EINPUT, "island %d: the state of a stop says %lld of %lld inner steps are done", isl->cfg.index,
+                        (long long)isl->n_done, (long long)a->n_steps);
+    isl->ops->params_changed(isl->trainer);
+    return DLC_OK;
+}
+
 static dlc_err on_assign(dlc_island *isl, const struct dlc_message *m)
 {
     if (m->t == 0 || m->n_steps < 1 ||
@@ -137,10 +153,7 @@ static dlc_err on_assign(dlc_island *isl, const struct dlc_message *m)
         return DLC_OK; /* came twice */
     DLC_TRY(keep_assignment(isl, m));
     isl->n_done = 0;
-    if (isl->ops->load_paused && !isl->holds_state) {
-        DLC_TRY(isl->ops->load_paused(isl->trainer, &isl->assignment, &isl->n_done, &isl->n_skipped));
-        isl->ops->params_changed(isl->trainer);
-    }
+    DLC_TRY(take_paused(isl));
     isl->state = TRAINING;
     return isl->n_done == 0 ? start_state(isl) : DLC_OK;
 }
@@ -203,10 +216,12 @@ static dlc_err after_step(dlc_island *isl)
 
 static dlc_err apply(dlc_island *isl)
 {
-    double norm, lr;
+    double norm = NAN, lr = 0;
     bool bad;
 
-    isl->ops->apply(isl->trainer, &norm, &lr, isl->assignment.first_step + isl->n_done);
+    /* A step that is left out changes nothing. In lockstep all must do the same, so only what all share counts there. */
+    if (isl->cfg.lockstep || isfinite(isl->loss))
+        isl->ops->apply(isl->trainer, &norm, &lr, isl->assignment.first_step + isl->n_done);
     bad = !isfinite(norm) || !isfinite(isl->loss);
     if (bad && (isl->cfg.nonfinite != DLC_NONFINITE_SKIP || ++isl->n_skipped > isl->cfg.nonfinite_max))
         return report_nonfinite(isl, norm);
@@ -232,7 +247,8 @@ static dlc_err pause_now(dlc_island *isl)
     struct dlc_message m = { .kind = DLC_MSG_PAUSED, .incarnation = isl->cfg.incarnation, .t = isl->assignment.t,
                              .attempt = isl->assignment.attempt, .step = isl->assignment.first_step + isl->n_done };
 
-    if (isl->state == TRAINING && isl->ops->save_paused && isl->n_done > 0)
+    /* A gradient that was handed in has changed nothing yet: it is computed again. */
+    if ((isl->state == TRAINING || isl->state == AVERAGING) && isl->ops->save_paused && isl->n_done > 0)
         DLC_TRY(isl->ops->save_paused(isl->trainer, &isl->assignment, isl->n_done, isl->n_skipped));
     isl->state = LEAVING;
     return isl->ep->ops->send(isl->ep, &m);
@@ -266,6 +282,8 @@ static dlc_err on_mean(dlc_island *isl, const struct dlc_message *m)
 
 dlc_err dlc_island_on_message(dlc_island *isl, const struct dlc_message *m)
 {
+    if (isl->state == LEAVING)
+        return DLC_OK; /* sent before the coordinator knew */
     switch (m->kind) {
     case DLC_MSG_ASSIGN: return on_assign(isl, m);
     case DLC_MSG_MEAN: return on_mean(isl, m);

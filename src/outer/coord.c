@@ -159,16 +159,26 @@ static dlc_err close_if_due(dlc_coord *c, int64_t now_ns)
     return dlc__coord_close_round(c, now_ns);
 }
 
-static dlc_err restart_round(dlc_coord *c)
+static bool is_of_this_round(const dlc_coord *c, const struct dlc_event *ev)
+{
+    return ev->incarnation == c->islands[ev->island].incarnation && c->round == DLC_ROUND_TRAINING && ev->t == c->t + 1 &&
+           ev->attempt == c->attempt;
+}
+
+/* Everybody again from theta(t-1); what came in counts no more, nor do refusals and a deadline drawn from it. */
+static dlc_err restart_round(dlc_coord *c, int64_t now_ns)
 {
     c->attempt++;
+    c->opened_ns = now_ns;
+    c->close_by_ns = INT64_MAX;
     for (int i = 0; i < c->cfg.n_islands; i++) {
         struct dlc__island *isl = &c->islands[i];
 
         if (!isl->member)
             continue;
+        isl->refused = false;
         if (isl->state == DLC_ISLAND_TRAINING || (isl->state == DLC_ISLAND_DONE && !isl->gone))
-            DLC_TRY(dlc__coord_assign(c, i));
+            DLC_TRY(dlc__coord_assign(c, i, now_ns));
         else
             isl->state = DLC_ISLAND_LOST; /* gets its assignment when it is back */
     }
@@ -179,8 +189,8 @@ static dlc_err on_hello(dlc_coord *c, int64_t now_ns, const struct dlc_event *ev
 {
     struct dlc__island *isl = &c->islands[ev->island];
 
-    if (isl->state != DLC_ISLAND_AWAY && ev->incarnation <= isl->incarnation)
-        return DLC_OK;
+    if (ev->incarnation < isl->incarnation || (ev->incarnation == isl->incarnation && isl->state != DLC_ISLAND_AWAY))
+        return DLC_OK; /* of an earlier life, or said already */
     isl->incarnation = ev->incarnation;
     isl->last_heard_ns = now_ns;
     if (c->round == DLC_ROUND_TRAINING && isl->member) {
@@ -190,7 +200,7 @@ static dlc_err on_hello(dlc_coord *c, int64_t now_ns, const struct dlc_event *ev
         isl->state = DLC_ISLAND_TRAINING;
         if (isl->refused)
             return DLC_OK; /* once a round is enough: it waits for the next */
-        return c->cfg.lockstep ? restart_round(c) : dlc__coord_assign(c, ev->island);
+        return c->cfg.lockstep ? restart_round(c, now_ns) : dlc__coord_assign(c, ev->island, now_ns);
     }
     isl->state = DLC_ISLAND_READY;
     if (c->round == DLC_ROUND_WAITING && (!c->uncommitted || c->cfg.publish_before_commit))
@@ -210,11 +220,11 @@ static dlc_err refuse(dlc_coord *c, int island, const char *fmt, ...)
     return dlc__coord_push(c, a);
 }
 
-/* DLC_OK and *reason empty when the contribution may be let in. */
+/* `reason` stays empty when the contribution may be let in. */
 static void examine(char reason[160], dlc_coord *c, const struct dlc_event *ev, double *norm)
 {
     size_t expected = c->cfg.codec->size_bytes(c->cfg.n_params);
-    double usual = dlc__ring_median(&c->norms);
+    double usual = dlc__ring_median(&c->norms); /* of earlier rounds only: the order of arrival decides nothing */
 
     reason[0] = '\0';
     if (ev->payload_bytes != expected) {
@@ -238,13 +248,25 @@ static void set_deadline(dlc_coord *c)
     c->close_by_ns = c->opened_ns + (int64_t)(wait_s * 1e9);
 }
 
+/* The same contribution once more, after its round was closed with it. */
+static bool is_in_last_record(const dlc_coord *c, const struct dlc_event *ev)
+{
+    for (size_t i = 0; ev->t == c->t && i < c->record.n_members; i++) {
+        const struct dlc_record_member *m = &c->record.members[i];
+
+        if (m->island == ev->island && m->fate != DLC_MEMBER_LATE && dlc_sha256_equal(&m->payload, &ev->digest))
+            return true;
+    }
+    return false;
+}
+
 static dlc_err on_contribution(dlc_coord *c, int64_t now_ns, const struct dlc_event *ev)
 {
     struct dlc__island *isl = &c->islands[ev->island];
     char reason[160];
     double norm = 0;
 
-    if (ev->incarnation != isl->incarnation)
+    if (ev->incarnation != isl->incarnation || is_in_last_record(c, ev))
         return DLC_OK;
     if (c->round != DLC_ROUND_TRAINING || !isl->member || ev->t != c->t + 1)
         return refuse(c, ev->island, "contribution to outer step %llu, open is %llu", (unsigned long long)ev->t,
@@ -262,7 +284,7 @@ static dlc_err on_contribution(dlc_coord *c, int64_t now_ns, const struct dlc_ev
     isl->state = DLC_ISLAND_DONE;
     isl->gone = false;
     isl->payload = ev->payload;
-    dlc__ring_add(&c->norms, norm);
+    isl->norm = norm;
     dlc__ring_add(&c->arrivals_s, (double)(now_ns - c->opened_ns) * 1e-9);
     if (!c->cfg.wait_for_all && n_members_with(c, false) >= c->cfg.quorum)
         set_deadline(c);
@@ -282,18 +304,17 @@ static dlc_err on_progress(dlc_coord *c, int64_t now_ns, const struct dlc_event 
 }
 
 /* An assignment that came so late that theta(t-1) is gone is stale and needs nothing; otherwise the bits were damaged. */
-static dlc_err on_resupply(dlc_coord *c, const struct dlc_event *ev)
+static dlc_err on_resupply(dlc_coord *c, int64_t now_ns, const struct dlc_event *ev)
 {
     struct dlc__island *isl = &c->islands[ev->island];
 
-    if (ev->incarnation != isl->incarnation || c->round != DLC_ROUND_TRAINING || ev->t != c->t + 1 ||
-        ev->attempt != c->attempt || isl->state != DLC_ISLAND_TRAINING)
+    if (!is_of_this_round(c, ev) || isl->state != DLC_ISLAND_TRAINING)
         return DLC_OK;
     if (++isl->n_resupplied > RESUPPLY_MAX)
         return dlc__coord_fail(c, DLC_EPEER, "island %d: the parameters of outer step %llu arrived damaged %d times",
                                ev->island, (unsigned long long)c->t, isl->n_resupplied);
     DLC_TRY(refuse(c, ev->island, "got theta(%llu) with another digest; it is sent again", (unsigned long long)c->t));
-    return dlc__coord_assign(c, ev->island);
+    return dlc__coord_assign(c, ev->island, now_ns);
 }
 
 static dlc_err on_lost(dlc_coord *c, const struct dlc_event *ev)
@@ -328,14 +349,14 @@ static dlc_err close_without_lost(dlc_coord *c, int64_t now_ns)
     return DLC_OK;
 }
 
-static dlc_err on_nonfinite(dlc_coord *c, const struct dlc_event *ev)
+static dlc_err on_nonfinite(dlc_coord *c, int64_t now_ns, const struct dlc_event *ev)
 {
-    if (ev->incarnation != c->islands[ev->island].incarnation || c->round != DLC_ROUND_TRAINING || ev->t != c->t + 1 ||
-        ev->attempt != c->attempt)
+    if (!is_of_this_round(c, ev) || c->islands[ev->island].state != DLC_ISLAND_TRAINING)
         return DLC_OK;
     if (c->n_rollbacks >= c->cfg.nonfinite_rollbacks_max)
-        return dlc__coord_fail(c, DLC_EFAIL, "island %d, step %lld: %s", ev->island, (long long)ev->step,
-                               ev->text ? ev->text : "non-finite loss");
+        return dlc__coord_fail(c, DLC_EFAIL, "island %d, step %lld: %s; %d rollbacks were made, %d are allowed (train.nonfinite"
+                               ", train.nonfinite_max); a lower optim.lr may help", ev->island, (long long)ev->step,
+                               ev->text ? ev->text : "non-finite loss", c->n_rollbacks, c->cfg.nonfinite_rollbacks_max);
     c->n_rollbacks++;
     for (int i = 0; i < c->cfg.n_islands; i++) {
         struct dlc__island *isl = &c->islands[i];
@@ -347,7 +368,13 @@ static dlc_err on_nonfinite(dlc_coord *c, const struct dlc_event *ev)
             DLC_TRY(dlc_ranges_add(&c->discarded, isl->lease.items[k]));
         DLC_TRY(dlc__coord_lease(c, i));
     }
-    return restart_round(c);
+    return restart_round(c, now_ns);
+}
+
+/* A stop caught some members before, others after a step, and only some of them have kept where they were. */
+static dlc_err on_out_of_step(dlc_coord *c, int64_t now_ns, const struct dlc_event *ev)
+{
+    return c->cfg.lockstep && is_of_this_round(c, ev) ? restart_round(c, now_ns) : DLC_OK;
 }
 
 static dlc_err on_committed(dlc_coord *c, int64_t now_ns, const struct dlc_event *ev)
@@ -391,9 +418,12 @@ static dlc_err find_silent(dlc_coord *c, int64_t now_ns)
 
 int64_t dlc_coord_deadline_ns(const dlc_coord *c)
 {
-    int64_t deadline = c->round == DLC_ROUND_TRAINING && !c->cfg.wait_for_all ? c->close_by_ns : INT64_MAX;
+    bool may_close = c->round == DLC_ROUND_TRAINING && !c->cfg.wait_for_all && !c->uncommitted;
+    int64_t deadline = may_close ? c->close_by_ns : INT64_MAX;
     double limit_s = silence_limit_s(c);
 
+    if (c->failed)
+        return INT64_MAX;
     for (int i = 0; limit_s > 0 && c->round == DLC_ROUND_TRAINING && i < c->cfg.n_islands; i++) {
         const struct dlc__island *isl = &c->islands[i];
         int64_t at = isl->last_heard_ns + (int64_t)(limit_s * 1e9) + 1;
@@ -414,8 +444,9 @@ dlc_err dlc_coord_event(dlc_coord *c, int64_t now_ns, const struct dlc_event *ev
     case DLC_EVENT_HELLO: return on_hello(c, now_ns, ev);
     case DLC_EVENT_CONTRIBUTION: DLC_TRY(on_contribution(c, now_ns, ev)); break;
     case DLC_EVENT_PROGRESS: return on_progress(c, now_ns, ev);
-    case DLC_EVENT_RESUPPLY: return on_resupply(c, ev);
-    case DLC_EVENT_NONFINITE: return on_nonfinite(c, ev);
+    case DLC_EVENT_RESUPPLY: return on_resupply(c, now_ns, ev);
+    case DLC_EVENT_NONFINITE: return on_nonfinite(c, now_ns, ev);
+    case DLC_EVENT_OUT_OF_STEP: return on_out_of_step(c, now_ns, ev);
     case DLC_EVENT_LOST: DLC_TRY(on_lost(c, ev)); break;
     case DLC_EVENT_COMMITTED: return on_committed(c, now_ns, ev);
     case DLC_EVENT_TICK: DLC_TRY(find_silent(c, now_ns)); break;

@@ -87,6 +87,7 @@ typedef enum {
     DLC_EVENT_CONTRIBUTION, /* island, incarnation, t, attempt, payload, digest */
     DLC_EVENT_PROGRESS,     /* island, incarnation: it is alive and moved on */
     DLC_EVENT_NONFINITE,    /* island, incarnation, t, attempt, step, text */
+    DLC_EVENT_OUT_OF_STEP,  /* island, incarnation, t, attempt: in lockstep members stand before different inner steps */
     DLC_EVENT_RESUPPLY,     /* island, incarnation, t, attempt: theta(t-1) did not arrive as it was sent */
     DLC_EVENT_LOST,         /* island, incarnation: its connection closed or it died */
     DLC_EVENT_COMMITTED,    /* t: record t is durable */

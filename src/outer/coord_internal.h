@@ -36,6 +36,7 @@ struct dlc__island {
     bool refused;
     int n_resupplied;
     const void *payload;
+    double norm; /* of the outer gradient that was let in */
     struct dlc_sha256 digest;
 };
 
@@ -74,8 +75,8 @@ dlc_err dlc__coord_push(struct dlc_coord *c, struct dlc_action action);
 dlc_err dlc__coord_fail(struct dlc_coord *c, dlc_err code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 int64_t dlc__coord_round_steps(const struct dlc_coord_config *cfg, uint64_t t);
-dlc_err dlc__coord_assign(struct dlc_coord *c, int island);      /* sends the assignment of the open round */
-dlc_err dlc__coord_lease(struct dlc_coord *c, int island);       /* the lease of round t + 1 */
+dlc_err dlc__coord_assign(struct dlc_coord *c, int island, int64_t now_ns); /* sends that of the open round */
+dlc_err dlc__coord_lease(struct dlc_coord *c, int island);                  /* the lease of round t + 1 */
 dlc_err dlc__coord_open_round(struct dlc_coord *c, int64_t now_ns);
 dlc_err dlc__coord_close_round(struct dlc_coord *c, int64_t now_ns);
 dlc_err dlc__coord_digest_state(struct dlc_sha256 *out, const struct dlc_coord *c);

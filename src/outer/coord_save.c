@@ -1,6 +1,8 @@
 /* The core's state as JSON, and back. */
 #include "outer/coord_internal.h"
 
+#include <string.h>
+
 #include "base/json.h"
 
 static json_t *ring_to_json(const struct dlc__ring *r)
@@ -8,8 +10,12 @@ static json_t *ring_to_json(const struct dlc__ring *r)
     json_t *list = json_array();
     size_t size = dlc__ring_size(r), first = r->n - size;
 
-    for (size_t i = 0; list && i < size; i++)
-        json_array_append_new(list, json_real(r->values[(first + i) % DLC_RING]));
+    for (size_t i = 0; list && i < size; i++) {
+        if (json_array_append_new(list, json_real(r->values[(first + i) % DLC_RING])) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
     return list;
 }
 
@@ -17,8 +23,13 @@ static dlc_err ring_from_json(struct dlc__ring *r, const json_t *list, const cha
 {
     if (!json_is_array(list) || json_array_size(list) > DLC_RING)
         return dlc_fail(DLC_EINPUT, "%s: \"norms\" should be an array of at most %d numbers", where, DLC_RING);
-    for (size_t i = 0; i < json_array_size(list); i++)
-        dlc__ring_add(r, json_number_value(json_array_get(list, i)));
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *v = json_array_get(list, i);
+
+        if (!json_is_number(v) || json_number_value(v) < 0)
+            return dlc_fail(DLC_EINPUT, "%s: entry %zu of \"norms\" is not a norm", where, i);
+        dlc__ring_add(r, json_number_value(v));
+    }
     return DLC_OK;
 }
 
@@ -28,9 +39,13 @@ static json_t *islands_to_json(const dlc_coord *c)
 
     for (int i = 0; list && i < c->cfg.n_islands; i++) {
         const struct dlc__island *isl = &c->islands[i];
+        json_t *item = json_pack("{s:I, s:b, s:o}", "state_step", (json_int_t)isl->state_step, "own_params",
+                                 (int)isl->own_params, "pending", dlc_ranges_to_json(&isl->pending));
 
-        json_array_append_new(list, json_pack("{s:I, s:b, s:o}", "state_step", (json_int_t)isl->state_step, "own_params",
-                                              (int)isl->own_params, "pending", dlc_ranges_to_json(&isl->pending)));
+        if (json_array_append_new(list, item) != 0) {
+            json_decref(list);
+            return NULL;
+        }
     }
     return list;
 }
@@ -53,16 +68,41 @@ json_t *dlc_coord_to_json(const dlc_coord *c)
     return json_incref(c->saved);
 }
 
-static dlc_err island_from_json(struct dlc__island *isl, const json_t *v, const char *where)
+static dlc_err island_from_json(struct dlc__island *isl, const json_t *v, int64_t t, const char *where)
 {
     int64_t state_step;
     int own_params;
 
-    DLC_TRY(dlc_json_get_int(&state_step, v, "state_step", 0, INT64_MAX, where));
+    DLC_TRY(dlc_json_get_int(&state_step, v, "state_step", 0, t, where));
     DLC_TRY(dlc_json_get_bool(&own_params, v, "own_params", where));
+    if (own_params && state_step == 0)
+        return dlc_fail(DLC_EINPUT, "%s: an island that has not trained has no parameters of its own", where);
     isl->state_step = (uint64_t)state_step;
     isl->own_params = own_params;
     return dlc_ranges_from_json(&isl->pending, json_object_get(v, "pending"), where);
+}
+
+/* Between rounds the leases are exactly what the islands have pending: one that nobody knows of would never end. */
+static dlc_err check_leases(const dlc_coord *c, const json_t *ledger, const char *where)
+{
+    struct dlc_ledger_totals totals = { 0 };
+    uint64_t leased = 0;
+    dlc_ledger *probe;
+    dlc_err err = DLC_OK;
+
+    DLC_TRY(dlc_ledger_from_json(&probe, ledger, where));
+    for (int i = 0; err == DLC_OK && i < c->cfg.n_islands; i++)
+        err = dlc_ledger_return(probe, i, &c->islands[i].pending);
+    if (err == DLC_EFAIL)
+        err = dlc_fail_context(DLC_EINPUT, "%s", where);
+    for (int k = 0; k < dlc_ledger_n_pools(probe); k++) {
+        dlc_ledger_totals(&totals, probe, k);
+        leased += totals.leased;
+    }
+    dlc_ledger_destroy(probe);
+    if (err == DLC_OK && leased > 0)
+        err = dlc_fail(DLC_EINPUT, "%s: %llu samples are leased to nobody", where, (unsigned long long)leased);
+    return err;
 }
 
 static dlc_err from_json(dlc_coord *c, const json_t *saved, const char *where)
@@ -74,7 +114,7 @@ static dlc_err from_json(dlc_coord *c, const json_t *saved, const char *where)
     DLC_TRY(dlc_json_get_string(&run, saved, "run", where));
     if (strcmp(run, c->cfg.run) != 0)
         return dlc_fail(DLC_EINPUT, "%s: belongs to run %.40s, this is run %s", where, run, c->cfg.run);
-    DLC_TRY(dlc_json_get_int(&t, saved, "t", 0, INT64_MAX, where));
+    DLC_TRY(dlc_json_get_int(&t, saved, "t", 0, (int64_t)dlc_coord_n_rounds(&c->cfg), where));
     DLC_TRY(dlc_json_get_int(&tokens, saved, "tokens", 0, INT64_MAX, where));
     DLC_TRY(dlc_json_get_int(&rollbacks, saved, "rollbacks", 0, INT32_MAX, where));
     c->t = (uint64_t)t;
@@ -85,14 +125,14 @@ static dlc_err from_json(dlc_coord *c, const json_t *saved, const char *where)
     if (json_array_size(islands) != (size_t)c->cfg.n_islands)
         return dlc_fail(DLC_EINPUT, "%s: %zu islands, the run has %d", where, json_array_size(islands), c->cfg.n_islands);
     for (int i = 0; i < c->cfg.n_islands; i++)
-        DLC_TRY(island_from_json(&c->islands[i], json_array_get(islands, (size_t)i), where));
+        DLC_TRY(island_from_json(&c->islands[i], json_array_get(islands, (size_t)i), t, where));
     dlc_ledger_destroy(c->ledger);
     c->ledger = NULL;
     DLC_TRY(dlc_ledger_from_json(&c->ledger, json_object_get(saved, "ledger"), where));
     if (dlc_ledger_n_pools(c->ledger) != c->cfg.n_pools)
         return dlc_fail(DLC_EINPUT, "%s: the ledger has %d pools, the data %d", where, dlc_ledger_n_pools(c->ledger),
                         c->cfg.n_pools);
-    return DLC_OK;
+    return check_leases(c, json_object_get(saved, "ledger"), where);
 }
 
 static dlc_err take_record(dlc_coord *c, const struct dlc_record *last, const char *where)
@@ -106,6 +146,8 @@ static dlc_err take_record(dlc_coord *c, const struct dlc_record *last, const ch
                         (unsigned long long)c->t, (unsigned long long)t);
     if (!last)
         return DLC_OK;
+    if (strcmp(last->run, c->cfg.run) != 0)
+        return dlc_fail(DLC_EINPUT, "%s: the record beside it is of run %s, this is run %s", where, last->run, c->cfg.run);
     if (!dlc_sha256_equal(&c->theta_digest, &last->theta))
         return dlc_fail(DLC_EINPUT, "%s: the parameters are not those that the record of outer step %llu names", where,
                         (unsigned long long)t);

@@ -9,7 +9,9 @@
 /* Below `next` every sample belongs to one held range or is consumed. Held ranges are few (free leftovers, one or two
  * leases an island), so a sorted array with linear search is enough and easy to check. */
 
-enum holder { FREE = -1, DISCARDED = -2 }; /* >= 0: leased by that island */
+enum holder { FREE = -1, DISCARDED = -2, HOLDER_MAX = 1000000 }; /* >= 0: leased by that island */
+
+#define SAMPLES_MAX ((json_int_t)1 << 60) /* of a pool; no sum of two can overflow */
 
 struct held {
     uint64_t start, count;
@@ -86,10 +88,10 @@ json_t *dlc_ranges_to_json(const struct dlc_ranges *r)
     return list;
 }
 
-#define SAMPLES_MAX ((json_int_t)1 << 60) /* no sum of two can overflow */
-
 dlc_err dlc_ranges_from_json(struct dlc_ranges *out, const json_t *value, const char *where)
 {
+    uint64_t total = 0;
+
     out->n = 0;
     if (!json_is_array(value))
         return dlc_fail(DLC_EINPUT, "%s: token ranges should be an array", where);
@@ -103,9 +105,12 @@ dlc_err dlc_ranges_from_json(struct dlc_ranges *out, const json_t *value, const 
             const json_t *number = json_array_get(item, k);
 
             v[k] = json_integer_value(number);
-            if (!json_is_integer(number) || v[k] < 0 || v[k] > (k == 0 ? 1000000 : SAMPLES_MAX))
+            if (!json_is_integer(number) || v[k] < (k == 2) || v[k] > (k == 0 ? 1000000 : SAMPLES_MAX))
                 return dlc_fail(DLC_EINPUT, "%s: token range %zu has a value out of range", where, i);
         }
+        total += (uint64_t)v[2];
+        if (total > (uint64_t)SAMPLES_MAX)
+            return dlc_fail(DLC_EINPUT, "%s: token ranges of more samples than there can be", where);
         DLC_TRY(dlc_ranges_add(out, (struct dlc_range){ (int)v[0], (uint64_t)v[1], (uint64_t)v[2] }));
     }
     return DLC_OK;
@@ -215,6 +220,9 @@ dlc_err dlc_ledger_lease(dlc_ledger *l, struct dlc_ranges *out, int island, int 
     if (island < 0 || pool < 0 || pool >= l->n_pools)
         return dlc_fail(DLC_EFAIL, "lease for island %d from pool %d of %d", island, pool, l->n_pools);
     p = &l->pools[pool];
+    if (count > (uint64_t)SAMPLES_MAX - p->next)
+        return dlc_fail(DLC_EFAIL, "lease of %llu samples from pool %d after %llu", (unsigned long long)count, pool,
+                        (unsigned long long)p->next);
     DLC_TRY(room_for(p, 2));
     DLC_TRY(lease_from_held(p, out, island, pool, &count));
     if (count > 0) {
@@ -268,7 +276,7 @@ static dlc_err move_ranges(dlc_ledger *l, int island, const struct dlc_ranges *r
     for (size_t i = 0; i < ranges->n; i++) {
         const struct dlc_range *r = &ranges->items[i];
 
-        if (r->pool < 0 || r->pool >= l->n_pools ||
+        if (island < 0 || r->pool < 0 || r->pool >= l->n_pools ||
             !leased_wholly(&l->pools[r->pool], island, r->start, r->count))
             return dlc_fail(DLC_EFAIL, "island %d does not hold samples %llu..+%llu of pool %d", island,
                             (unsigned long long)r->start, (unsigned long long)r->count, r->pool);
@@ -333,19 +341,29 @@ void dlc_ledger_totals(struct dlc_ledger_totals *out, const dlc_ledger *l, int p
     }
 }
 
+static json_t *held_to_json(const struct pool *p)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; list && i < p->n; i++) {
+        const struct held *h = &p->held[i];
+        json_t *item = json_pack("[IIi]", (json_int_t)h->start, (json_int_t)h->count, h->holder);
+
+        if (json_array_append_new(list, item) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
 json_t *dlc_ledger_to_json(const dlc_ledger *l)
 {
     json_t *pools = json_array();
 
     for (int k = 0; pools && k < l->n_pools; k++) {
-        json_t *held = json_array(), *entry;
+        json_t *entry = json_pack("{s:I, s:o}", "next", (json_int_t)l->pools[k].next, "held", held_to_json(&l->pools[k]));
 
-        for (size_t i = 0; held && i < l->pools[k].n; i++) {
-            const struct held *h = &l->pools[k].held[i];
-
-            json_array_append_new(held, json_pack("[IIi]", (json_int_t)h->start, (json_int_t)h->count, h->holder));
-        }
-        entry = json_pack("{s:I, s:o}", "next", (json_int_t)l->pools[k].next, "held", held);
         if (json_array_append_new(pools, entry) != 0) {
             json_decref(pools);
             return NULL;
@@ -361,15 +379,20 @@ static dlc_err held_from_json(struct pool *p, const json_t *list, const char *wh
     DLC_TRY(room_for(p, json_array_size(list)));
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *item = json_array_get(list, i);
-        json_int_t start = json_integer_value(json_array_get(item, 0)), count = json_integer_value(json_array_get(item, 1)),
-                   holder = json_integer_value(json_array_get(item, 2));
+        json_int_t v[3] = { 0 };
+        bool integers = json_array_size(item) == 3;
 
-        if (json_array_size(item) != 3 || start < (json_int_t)below || count < 1 || count > SAMPLES_MAX ||
-            start > SAMPLES_MAX || (uint64_t)start + (uint64_t)count > p->next || holder < DISCARDED || holder > 1000000)
+        for (size_t k = 0; k < 3; k++) {
+            integers &= json_is_integer(json_array_get(item, k));
+            v[k] = json_integer_value(json_array_get(item, k));
+        }
+        if (!integers || v[0] < (json_int_t)below || v[0] > SAMPLES_MAX || v[1] < 1 || v[1] > SAMPLES_MAX ||
+            (uint64_t)v[0] + (uint64_t)v[1] > p->next || v[2] < DISCARDED || v[2] > HOLDER_MAX)
             return dlc_fail(DLC_EINPUT, "%s: held range %zu is out of order or out of range", where, i);
-        p->held[p->n++] = (struct held){ (uint64_t)start, (uint64_t)count, (int)holder };
-        below = (uint64_t)start + (uint64_t)count;
+        p->held[p->n++] = (struct held){ (uint64_t)v[0], (uint64_t)v[1], (int)v[2] };
+        below = (uint64_t)v[0] + (uint64_t)v[1];
     }
+    join_neighbours(p);
     return DLC_OK;
 }
 

@@ -15,6 +15,7 @@ struct job {
     const struct dlc_merge_part *parts;
     size_t n_parts;
     double total_weight;
+    bool adopts; /* theta_new is the one island's parameters */
     const struct dlc_outer_opt *opt;
     size_t n;
     uint64_t t;
@@ -40,6 +41,8 @@ static void merge_part(void *arg, int worker, int n_workers)
 
         mean_of_block(sums, j, begin, end);
         dlc_outer_opt_step(j->opt, j->theta_new + begin, j->theta_old + begin, state, sums, end - begin, j->t);
+        if (j->adopts)
+            j->codec->params(j->theta_new + begin, j->parts[0].payload, begin, end);
     }
 }
 
@@ -57,12 +60,18 @@ static double mean_norm(const struct job *j)
     return sqrt(total);
 }
 
+static bool moves_all_the_way(const struct dlc_outer_opt *opt)
+{
+    return opt->lr == 1.0 && opt->kind != DLC_OUTER_ADAM && (opt->kind == DLC_OUTER_SGD || opt->momentum == 0);
+}
+
 double dlc_merge(float *theta_new, const float *theta_old, float *const state[2], const struct dlc_codec *codec,
                  const struct dlc_merge_part *parts, size_t n_parts, const struct dlc_outer_opt *opt, size_t n, uint64_t t,
                  dlc_pool *pool)
 {
     struct job j = { .theta_new = theta_new, .theta_old = theta_old, .state = state, .codec = codec, .parts = parts,
-                     .n_parts = n_parts, .opt = opt, .n = n, .t = t };
+                     .n_parts = n_parts, .adopts = n_parts == 1 && codec->params && moves_all_the_way(opt), .opt = opt,
+                     .n = n, .t = t };
 
     for (size_t k = 0; k < n_parts; k++)
         j.total_weight += parts[k].weight;

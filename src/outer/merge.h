@@ -18,6 +18,8 @@ struct dlc_merge_part {
 
 /* theta_new = outer step of theta_old with the mean of `parts` (island order, n_parts >= 1). theta_new and theta_old are
  * different arrays. Blocks are divided over `pool` (NULL: this thread); the result does not depend on it.
+ * One part and an optimizer that moves theta by exactly the outer gradient (eta 1, mu 0) give the island's parameters,
+ * bit for bit where the codec holds them.
  * Returns the L2 norm of the mean outer gradient. */
 double dlc_merge(float *theta_new, const float *theta_old, float *const state[2], const struct dlc_codec *codec,
                  const struct dlc_merge_part *parts, size_t n_parts, const struct dlc_outer_opt *opt, size_t n, uint64_t t,

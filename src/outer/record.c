@@ -1,5 +1,6 @@
 #include "outer/record.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/json.h"
@@ -69,9 +70,13 @@ static dlc_err hash_of(struct dlc_sha256 *out, const json_t *without_hash)
 
 dlc_err dlc_record_seal(struct dlc_record *r)
 {
-    json_t *v = to_json(r);
-    dlc_err err = hash_of(&r->hash, v);
+    json_t *v;
+    dlc_err err;
 
+    if (!isfinite(r->delta_norm)) /* JSON has no such numbers */
+        return dlc_fail(DLC_EFAIL, "outer step %llu: the outer gradient's norm is not finite", (unsigned long long)r->t);
+    v = to_json(r);
+    err = hash_of(&r->hash, v);
     json_decref(v);
     return err;
 }
@@ -130,6 +135,8 @@ static dlc_err get_members(struct dlc_record *r, const json_t *v, const char *wh
     for (size_t i = 0; i < json_array_size(list); i++) {
         r->n_members++;
         DLC_TRY(get_member(&r->members[i], json_array_get(list, i), where));
+        if (i > 0 && r->members[i].island <= r->members[i - 1].island)
+            return dlc_fail(DLC_EINPUT, "%s: members are not in island order", where);
     }
     return DLC_OK;
 }
@@ -162,22 +169,34 @@ static dlc_err from_json(struct dlc_record *r, const json_t *v, const char *wher
     return get_members(r, v, where);
 }
 
+/* The hash is that of the text as it came; a record that would be written differently holds something that is not
+ * understood here, and writing it again would break the chain. */
+static dlc_err check_hash(const struct dlc_record *r, json_t *v, const char *where)
+{
+    struct dlc_record again = *r; /* borrows the lists */
+    struct dlc_sha256 hash;
+
+    json_object_del(v, "hash");
+    DLC_TRY(hash_of(&hash, v));
+    if (!dlc_sha256_equal(&hash, &r->hash))
+        return dlc_fail(DLC_EINPUT, "%s: the outer record of step %llu does not match its own hash", where,
+                        (unsigned long long)r->t);
+    DLC_TRY(dlc_record_seal(&again));
+    if (!dlc_sha256_equal(&again.hash, &r->hash))
+        return dlc_fail(DLC_EINPUT, "%s: the outer record of step %llu has members that this program does not know; use the "
+                        "program that wrote it", where, (unsigned long long)r->t);
+    return DLC_OK;
+}
+
 dlc_err dlc_record_from_line(struct dlc_record *out, const char *line, size_t size_bytes, const char *where)
 {
-    struct dlc_sha256 hash;
     json_t *v = NULL;
     dlc_err err;
 
     *out = (struct dlc_record){ 0 };
     DLC_TRY_TO(fail, dlc_json_parse(&v, line, size_bytes, where));
     DLC_TRY_TO(fail, from_json(out, v, where));
-    json_object_del(v, "hash");
-    DLC_TRY_TO(fail, hash_of(&hash, v));
-    if (!dlc_sha256_equal(&hash, &out->hash)) {
-        err = dlc_fail(DLC_EINPUT, "%s: the outer record of step %llu does not match its own hash", where,
-                       (unsigned long long)out->t);
-        goto fail;
-    }
+    DLC_TRY_TO(fail, check_hash(out, v, where));
     json_decref(v);
     return DLC_OK;
 fail:

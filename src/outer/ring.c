@@ -1,6 +1,8 @@
 #include "outer/coord_internal.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 void dlc__ring_add(struct dlc__ring *r, double value)
 {

@@ -1,6 +1,8 @@
 /* Opening and closing of a round. */
 #include "outer/coord_internal.h"
 
+#include <math.h>
+
 #include "base/mem.h"
 #include "base/rng.h"
 #include "outer/merge.h"
@@ -33,7 +35,7 @@ dlc_err dlc__coord_lease(struct dlc_coord *c, int island)
     return dlc_ledger_lease(c->ledger, &c->islands[island].lease, island, pool_of(&c->cfg, island, t), count);
 }
 
-dlc_err dlc__coord_assign(struct dlc_coord *c, int island)
+dlc_err dlc__coord_assign(struct dlc_coord *c, int island, int64_t now_ns)
 {
     struct dlc__island *isl = &c->islands[island];
     uint64_t t = c->t + 1;
@@ -41,6 +43,7 @@ dlc_err dlc__coord_assign(struct dlc_coord *c, int island)
     isl->state = DLC_ISLAND_TRAINING;
     isl->refused = false;
     isl->payload = NULL;
+    isl->last_heard_ns = now_ns; /* from now on something is expected of it */
     return dlc__coord_push(c, (struct dlc_action){
         .kind = DLC_ACTION_ASSIGN,
         .island = island,
@@ -72,9 +75,8 @@ dlc_err dlc__coord_open_round(struct dlc_coord *c, int64_t now_ns)
         c->islands[i].member = c->islands[i].state == DLC_ISLAND_READY;
         if (!c->islands[i].member)
             continue;
-        c->islands[i].last_heard_ns = now_ns;
         DLC_TRY(dlc__coord_lease(c, i));
-        DLC_TRY(dlc__coord_assign(c, i));
+        DLC_TRY(dlc__coord_assign(c, i, now_ns));
     }
     return DLC_OK;
 }
@@ -171,7 +173,8 @@ static dlc_err take_outer_step(struct dlc_coord *c)
         memcpy(to, from, c->cfg.n_params * sizeof *to); /* everything was lost: nothing to step on */
     } else if (c->cfg.lockstep) {
         err = check_lockstep(c);
-        c->record.delta_norm = dlc_merge(to, from, c->state, c->cfg.codec, parts, 1, &adopt, c->cfg.n_params, t, c->pool);
+        if (err == DLC_OK)
+            c->record.delta_norm = dlc_merge(to, from, c->state, c->cfg.codec, parts, 1, &adopt, c->cfg.n_params, t, c->pool);
     } else {
         c->record.delta_norm =
             dlc_merge(to, from, c->state, c->cfg.codec, parts, n, &c->cfg.opt, c->cfg.n_params, t, c->pool);
@@ -192,10 +195,22 @@ dlc_err dlc__coord_digest_state(struct dlc_sha256 *out, const struct dlc_coord *
     return DLC_OK;
 }
 
+/* Finite contributions can still give a sum that is not. */
+static bool is_finite(const float *values, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (!isfinite(values[i]))
+            return false;
+    }
+    return true;
+}
+
 static dlc_err settle_island(struct dlc_coord *c, const struct dlc_record_member *m)
 {
     struct dlc__island *isl = &c->islands[m->island];
 
+    if (m->fate == DLC_MEMBER_SUMMED || m->fate == DLC_MEMBER_DROPPED)
+        dlc__ring_add(&c->norms, isl->norm);
     switch (m->fate) {
     case DLC_MEMBER_SUMMED:
         DLC_TRY(dlc_ledger_consume(c->ledger, m->island, &m->ranges));
@@ -247,6 +262,9 @@ dlc_err dlc__coord_close_round(struct dlc_coord *c, int64_t now_ns)
     c->record.n_alive = (int)c->record.n_members;
     DLC_TRY(dlc_ranges_copy(&c->record.discarded, &c->discarded));
     DLC_TRY(take_outer_step(c));
+    if (!is_finite(c->theta[t & 1], c->cfg.n_params))
+        return dlc__coord_fail(c, DLC_EFAIL, "outer step %llu gives parameters that are not finite; the outer gradient's norm "
+                               "is %.3g", (unsigned long long)t, c->record.delta_norm);
     c->record.n_tokens = c->n_tokens;
     c->record.theta = c->theta_digest = dlc_sha256(c->theta[t & 1], c->cfg.n_params * sizeof(float));
     DLC_TRY(dlc__coord_digest_state(&c->record.outer, c));

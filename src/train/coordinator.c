@@ -25,7 +25,7 @@ struct dlc_coordinator {
     const float **grads; /* [n_islands], scratch of the mean */
     double *weights;
     struct dlc_message last_mean; /* kind 0: none yet */
-    bool finished, pausing, pause_sent;
+    bool finished, pausing;
 };
 
 dlc_err dlc_coordinator_create(dlc_coordinator **out, dlc_coord *core, const struct dlc_coord_config *config, dlc_hub *hub,
@@ -84,28 +84,13 @@ static dlc_err broadcast(dlc_coordinator *c, const struct dlc_message *m)
     return DLC_OK;
 }
 
-static dlc_err send_pause(dlc_coordinator *c)
+/* In lockstep, too: every island gets the same means before it gets this, so all stop before the same step. */
+dlc_err dlc_coordinator_pause(dlc_coordinator *c)
 {
     struct dlc_message m = { .kind = DLC_MSG_PAUSE };
 
-    c->pause_sent = true;
-    return broadcast(c, &m);
-}
-
-static bool all_are_connected(const dlc_coordinator *c)
-{
-    for (int i = 0; i < c->cfg.n_islands; i++) {
-        if (!c->peers[i].connected)
-            return false;
-    }
-    return true;
-}
-
-dlc_err dlc_coordinator_pause(dlc_coordinator *c)
-{
     c->pausing = true;
-    /* In lockstep everybody must stop before the same step: right after the next mean, which comes if all are there. */
-    return c->cfg.lockstep && all_are_connected(c) ? DLC_OK : send_pause(c);
+    return broadcast(c, &m);
 }
 
 /* --- actions of the core ------------------------------------------------------------------------------------------ */
@@ -172,10 +157,9 @@ static dlc_err event(dlc_coordinator *c, const struct dlc_event *ev)
 
 /* --- messages of islands ------------------------------------------------------------------------------------------ */
 
-static bool same_step(const struct peer *a, const struct peer *b)
+static bool same_attempt(const struct peer *a, const struct peer *b)
 {
-    return a->gradient_in && b->gradient_in && a->grad_t == b->grad_t && a->grad_attempt == b->grad_attempt &&
-           a->grad_step == b->grad_step;
+    return a->gradient_in && b->gradient_in && a->grad_t == b->grad_t && a->grad_attempt == b->grad_attempt;
 }
 
 /* A gradient that comes twice must not be averaged twice: by then the slots hold something else. */
@@ -188,11 +172,29 @@ static bool is_averaged(const struct dlc_message *last, const struct dlc_message
     return last->kind != 0 && m->step <= last->step;
 }
 
+static dlc_err take_mean(dlc_coordinator *c, const struct dlc_message *m)
+{
+    struct dlc_message mean = { .kind = DLC_MSG_MEAN, .t = m->t, .attempt = m->attempt, .step = m->step };
+
+    for (int i = 0; i < c->cfg.n_islands; i++) {
+        c->grads[i] = c->hub->ops->slot(c->hub, i);
+        c->weights[i] = 1;
+    }
+    dlc_mean_gradients(c->hub->ops->mean(c->hub), c->grads, c->weights, (size_t)c->cfg.n_islands, c->cfg.n_params, c->pool);
+    for (int i = 0; i < c->cfg.n_islands; i++) {
+        c->peers[i].gradient_in = false;
+        c->hub->traffic[i].bytes_down += c->cfg.n_params * sizeof(float);
+    }
+    c->last_mean = mean;
+    return broadcast(c, &mean);
+}
+
 static dlc_err on_gradient(dlc_coordinator *c, int island, const struct dlc_message *m)
 {
     struct peer *p = &c->peers[island];
-    struct dlc_message mean = { .kind = DLC_MSG_MEAN, .t = m->t, .attempt = m->attempt, .step = m->step };
-    uint64_t size_bytes = c->cfg.n_params * sizeof(float);
+    struct dlc_event out_of_step = { .kind = DLC_EVENT_OUT_OF_STEP, .island = island, .incarnation = m->incarnation,
+                                     .t = m->t, .attempt = m->attempt };
+    bool same_step = true;
 
     if (!c->cfg.lockstep)
         return dlc_fail(DLC_EPEER, "island %d sent a gradient; this run does not average gradients", island);
@@ -202,21 +204,13 @@ static dlc_err on_gradient(dlc_coordinator *c, int island, const struct dlc_mess
     p->grad_t = m->t;
     p->grad_attempt = m->attempt;
     p->grad_step = m->step;
-    c->hub->traffic[island].bytes_up += size_bytes;
+    c->hub->traffic[island].bytes_up += c->cfg.n_params * sizeof(float);
     for (int i = 0; i < c->cfg.n_islands; i++) {
-        if (!same_step(&c->peers[i], p))
-            return DLC_OK;
-        c->grads[i] = c->hub->ops->slot(c->hub, i);
-        c->weights[i] = 1;
+        if (!same_attempt(&c->peers[i], p))
+            return DLC_OK; /* it is waited for */
+        same_step &= c->peers[i].grad_step == p->grad_step;
     }
-    dlc_mean_gradients(c->hub->ops->mean(c->hub), c->grads, c->weights, (size_t)c->cfg.n_islands, c->cfg.n_params, c->pool);
-    for (int i = 0; i < c->cfg.n_islands; i++) {
-        c->peers[i].gradient_in = false;
-        c->hub->traffic[i].bytes_down += size_bytes;
-    }
-    c->last_mean = mean;
-    DLC_TRY(broadcast(c, &mean));
-    return c->pausing && !c->pause_sent ? send_pause(c) : DLC_OK;
+    return same_step ? take_mean(c, m) : event(c, &out_of_step);
 }
 
 static dlc_err on_contribution(dlc_coordinator *c, int island, const struct dlc_message *m)
@@ -245,7 +239,7 @@ static dlc_err on_message(dlc_coordinator *c, int island, const struct dlc_messa
         ev.kind = DLC_EVENT_HELLO;
         p->connected = true;
         p->gradient_in = false;
-        if (c->pause_sent)
+        if (c->pausing)
             return c->hub->ops->send(c->hub, island, &pause);
         return event(c, &ev);
     case DLC_MSG_PROGRESS:
@@ -273,8 +267,6 @@ static dlc_err on_lost(dlc_coordinator *c, int island)
     if (c->finished || p->paused)
         return DLC_OK;
     DLC_TRY(event(c, &ev));
-    if (c->pausing && !c->pause_sent)
-        DLC_TRY(send_pause(c));
     return c->cb.lost && !c->pausing ? c->cb.lost(c->cb.self, island) : DLC_OK;
 }
 

@@ -25,7 +25,7 @@ struct dlc_progress {
     const struct dlc_traffic *traffic;
     char path[DLC_PATH_MAX];
     FILE *file;
-    bool quiet, tty;
+    bool quiet, tty, recording;
     size_t n_params;
     int64_t first_step; /* steps below are in the file */
 
@@ -86,7 +86,7 @@ dlc_err dlc_progress_create(dlc_progress **out, const struct dlc_config *config,
     *out = NULL;
     if (!p)
         return DLC_ENOMEM;
-    *p = (dlc_progress){ .config = config, .traffic = traffic, .quiet = quiet, .tty = isatty(STDERR_FILENO) == 1,
+    *p = (dlc_progress){ .config = config, .traffic = traffic, .quiet = quiet, .recording = true, .tty = isatty(STDERR_FILENO) == 1,
                          .n_params = dlc_model_n_params(&config->model.shape), .first_step = first_step,
                          .began_s = dlc_now_s(), .began_step = first_step,
                          .n_rounds = (uint64_t)((config->train.steps + config->outer.steps - 1) / config->outer.steps) };
@@ -117,6 +117,8 @@ void dlc_progress_destroy(dlc_progress *p)
     dlc_free(p);
 }
 
+void dlc_progress_set_recording(dlc_progress *p, bool recording) { p->recording = recording; }
+
 /* --- metrics.jsonl ------------------------------------------------------------------------------------------------- */
 
 /* Takes the reference. */
@@ -128,7 +130,9 @@ static dlc_err write_row(dlc_progress *p, json_t *row)
     json_decref(row);
     if (!text)
         return dlc_fail(DLC_ENOMEM, "out of memory: a row of %s", p->path);
-    if (fprintf(p->file, "%s\n", text) < 0 || fflush(p->file) != 0)
+    if (!p->recording)
+        err = DLC_OK;
+    else if (fprintf(p->file, "%s\n", text) < 0 || fflush(p->file) != 0)
         err = dlc_fail_errno(DLC_EIO, "%s: cannot be written", p->path);
     free(text); /* jansson's */
     return err;
@@ -336,10 +340,10 @@ dlc_err dlc_progress_outer(dlc_progress *p, const struct dlc_record *r, double w
     for (size_t i = 0; i < r->n_members; i++)
         contributing += r->members[i].fate == DLC_MEMBER_SUMMED;
     p->outer_step = r->t;
-    return write_row(p, json_pack("{s:I, s:I, s:I, s:i, s:i, s:I, s:I, s:f, s:f, s:f}", "step", (json_int_t)r->step, "tokens",
+    return write_row(p, json_pack("{s:I, s:I, s:I, s:i, s:i, s:I, s:I, s:o, s:f, s:f}", "step", (json_int_t)r->step, "tokens",
                                   (json_int_t)r->n_tokens, "outer/step", (json_int_t)r->t, "outer/islands_alive", r->n_alive,
                                   "outer/islands_contributing", contributing, "outer/bytes_up", (json_int_t)sum.bytes_up,
-                                  "outer/bytes_down", (json_int_t)sum.bytes_down, "outer/wait_s", wait_s,
+                                  "outer/bytes_down", (json_int_t)sum.bytes_down, "outer/wait_s", number(wait_s),
                                   "outer/delta_norm", r->delta_norm, "time", dlc_wall_s()));
 }
 

@@ -21,7 +21,11 @@ dlc_err dlc_progress_create(dlc_progress **out, const struct dlc_config *config,
                             const struct dlc_traffic *traffic, int64_t first_step, bool quiet);
 void dlc_progress_destroy(dlc_progress *p); /* accepts NULL */
 
+/* false: what follows is said, and not written to metrics.jsonl, where it is already. */
+void dlc_progress_set_recording(dlc_progress *p, bool recording);
+
 dlc_err dlc_progress_step(dlc_progress *p, int island, const struct dlc_message *m);
+/* wait_s, from the first contribution to the commit; NaN: not known. */
 dlc_err dlc_progress_outer(dlc_progress *p, const struct dlc_record *record, double wait_s);
 dlc_err dlc_progress_eval(dlc_progress *p, uint64_t outer_step, int64_t step, const struct dlc_eval_result *result);
 

@@ -1,7 +1,7 @@
 /* A run's life: messages, deaths, outer steps, validation, the end. */
 #include "train/run.h"
 
-#include <stdio.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -32,9 +32,13 @@ static dlc_err finish_eval(struct dlc_run *run)
     return DLC_OK;
 }
 
+static bool eval_is_due(const struct dlc_run *run, uint64_t t)
+{
+    return t == dlc_coord_n_rounds(&run->core_config) || t % (uint64_t)run->config->train.eval_every == 0;
+}
+
 static dlc_err begin_eval(struct dlc_run *run, const struct dlc_record *record, const float *theta)
 {
-    DLC_TRY(finish_eval(run)); /* of the step before: its numbers are never skipped, whatever is faster */
     if (!run->evaluator)
         return DLC_OK;
     dlc_evaluator_start(run->evaluator, theta);
@@ -69,6 +73,9 @@ static dlc_err on_commit(void *self, const struct dlc_record *record, const json
     bool last = record->t == dlc_coord_n_rounds(&run->core_config);
     double now_s = dlc_now_s(), wait_s = run->first_arrival_s > 0 ? now_s - run->first_arrival_s : 0;
 
+    /* Of the step before: its numbers are never skipped, whatever is faster; and once this step is durable, nobody would
+     * evaluate that one again. */
+    DLC_TRY(finish_eval(run));
     DLC_TRY(dlc_saver_commit(&run->saver, record, saved, theta, last));
     DLC_TRY(dlc_run_remove_paused(run));
     DLC_TRY(keep_last(run, record));
@@ -76,7 +83,7 @@ static dlc_err on_commit(void *self, const struct dlc_record *record, const json
     DLC_TRY(dlc_progress_outer(run->progress, record, wait_s));
     run->round_began_s = now_s;
     run->first_arrival_s = 0;
-    if (last || record->t % (uint64_t)run->config->train.eval_every == 0)
+    if (eval_is_due(run, record->t))
         DLC_TRY(begin_eval(run, record, theta));
     return DLC_OK;
 }
@@ -215,19 +222,32 @@ static dlc_err finish(struct dlc_run *run)
     return dlc_progress_summary(run->progress, &run->last, run->options.json);
 }
 
+/* The rows of the step that the run goes on from, should a kill have come between its record and them. */
+static dlc_err make_up_rows(struct dlc_run *run)
+{
+    struct dlc_metrics_rows there;
+
+    if (run->last.t == 0)
+        return DLC_OK;
+    DLC_TRY(dlc_metrics_find(&there, run->config->train.out, run->last.t));
+    if (!there.outer)
+        DLC_TRY(dlc_progress_outer(run->progress, &run->last, NAN));
+    return there.val || !eval_is_due(run, run->last.t) ? DLC_OK
+                                                       : begin_eval(run, &run->last, dlc_coord_theta(run->core));
+}
+
 static dlc_err already_done(struct dlc_run *run)
 {
-    struct dlc_buf final = { 0 };
-    dlc_err err = dlc_metrics_final(&final, run->config->train.out);
+    struct dlc_metrics_rows there;
 
     dlc_info("%s is finished: all %lld steps are trained", run->config->train.out, (long long)run->config->train.steps);
-    if (err == DLC_OK && run->options.json)
-        printf("%s\n", final.data);
-    dlc_buf_fini(&final);
-    if (err != DLC_ENOTFOUND)
-        return err;
-    /* It was cut off between the last record and the last words. */
+    DLC_TRY(dlc_metrics_find(&there, run->config->train.out, run->last.t));
+    if (!there.outer)
+        DLC_TRY(dlc_progress_outer(run->progress, &run->last, NAN));
+    dlc_progress_set_recording(run->progress, !there.val);
     DLC_TRY(begin_eval(run, &run->last, dlc_coord_theta(run->core)));
+    DLC_TRY(finish_eval(run));
+    dlc_progress_set_recording(run->progress, !there.final);
     return finish(run);
 }
 
@@ -237,6 +257,7 @@ dlc_err dlc_run_loop(struct dlc_run *run)
         return already_done(run);
     DLC_TRY(open_coordinator(run));
     DLC_TRY(start_islands(run));
+    DLC_TRY(make_up_rows(run));
     run->round_began_s = dlc_now_s();
     while (!dlc_coordinator_is_finished(run->coordinator)) {
         if (dlc_run_stop_asked())

@@ -222,7 +222,8 @@ dlc_err dlc_records_append(const char *run_folder, const struct dlc_record *reco
 
 static bool is_before(const char *line, size_t n, int64_t step)
 {
-    json_t *v = json_loadb(line, n, 0, NULL);
+    bool out_of_memory;
+    json_t *v = dlc_json_load(line, n, 0, NULL, &out_of_memory);
     const json_t *s = json_object_get(v, "step");
     bool before = json_is_integer(s) && json_integer_value(s) <= step;
 
@@ -252,21 +253,36 @@ done:
     return err;
 }
 
-dlc_err dlc_metrics_final(struct dlc_buf *out, const char *run_folder)
+static void note_row(struct dlc_metrics_rows *out, const json_t *row, uint64_t t)
 {
-    char path[DLC_PATH_MAX];
+    if (json_integer_value(json_object_get(row, "outer/step")) != (json_int_t)t)
+        return;
+    if (json_object_get(row, "final"))
+        out->final = true;
+    else if (json_object_get(row, "val/loss"))
+        out->val = true;
+    else
+        out->outer = true;
+}
+
+dlc_err dlc_metrics_find(struct dlc_metrics_rows *out, const char *run_folder, uint64_t t)
+{
     struct dlc_buf text = { 0 };
+    char path[DLC_PATH_MAX];
     dlc_err err;
 
+    *out = (struct dlc_metrics_rows){ 0 };
     DLC_TRY(dlc_path_join(path, run_folder, "metrics.jsonl"));
-    DLC_TRY_TO(done, dlc_file_read(&text, path, METRICS_MAX_BYTES));
-    err = DLC_ENOTFOUND;
-    for (char *line = text.data, *end; err == DLC_ENOTFOUND && (end = strchr(line, '\n')) != NULL; line = end + 1) {
-        *end = '\0';
-        if (strstr(line, "\"final\":true"))
-            err = dlc_buf_append(out, line, (size_t)(end - line));
+    if (!dlc_file_exists(path))
+        return DLC_OK;
+    err = dlc_file_read(&text, path, METRICS_MAX_BYTES);
+    for (char *line = text.data, *end; err == DLC_OK && line && (end = strchr(line, '\n')) != NULL; line = end + 1) {
+        bool out_of_memory;
+        json_t *row = dlc_json_load(line, (size_t)(end - line), 0, NULL, &out_of_memory);
+
+        note_row(out, row, t);
+        json_decref(row);
     }
-done:
     dlc_buf_fini(&text);
     return err;
 }

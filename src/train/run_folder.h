@@ -38,10 +38,13 @@ void dlc_records_free(struct dlc_records *records);
 dlc_err dlc_records_truncate(const char *run_folder, const struct dlc_records *records, size_t n);
 dlc_err dlc_records_append(const char *run_folder, const struct dlc_record *record); /* durable on return */
 
-/* The row with "final" of a run that is done, as text; DLC_ENOTFOUND when there is none. */
-dlc_err dlc_metrics_final(struct dlc_buf *out, const char *run_folder);
-
 /* metrics.jsonl without the lines of inner steps at or beyond `step` (they are trained again) and without a torn end. */
 dlc_err dlc_metrics_trim(const char *run_folder, int64_t step);
+
+/* Which rows of outer step t are in metrics.jsonl: a kill between the step's record and a row leaves the row out. */
+struct dlc_metrics_rows {
+    bool outer, val, final;
+};
+dlc_err dlc_metrics_find(struct dlc_metrics_rows *out, const char *run_folder, uint64_t t);
 
 #endif

@@ -284,6 +284,18 @@ static dlc_err open_progress(struct dlc_run *run)
     return err;
 }
 
+static dlc_err check_is_empty(const char *out)
+{
+    struct dlc_names names;
+    dlc_err err = dlc_list_folder(&names, out);
+
+    if (err == DLC_OK && names.n > 1) /* the lock is ours */
+        err = dlc_fail(DLC_EUSAGE, "%s %s and --fresh wants a new or empty folder; give another --out or move it away", out,
+                       dlc_run_has_history(out) ? "has history" : "is not empty");
+    dlc_names_free(&names);
+    return err;
+}
+
 static dlc_err open_folder(struct dlc_run *run)
 {
     const char *out = run->config->train.out;
@@ -292,9 +304,7 @@ static dlc_err open_folder(struct dlc_run *run)
     DLC_TRY(dlc_mkdir_p(out));
     DLC_TRY(dlc_path_join(path, out, "lock"));
     DLC_TRY(dlc_lock_take(&run->lock_fd, path));
-    if (run->options.fresh && dlc_run_has_history(out))
-        return dlc_fail(DLC_EUSAGE, "%s has history and --fresh wants a new run; give another --out or move it away", out);
-    return DLC_OK;
+    return run->options.fresh ? check_is_empty(out) : DLC_OK;
 }
 
 dlc_err dlc_run_open(struct dlc_run *run, struct dlc_config *config, const struct dlc_train_options *options)

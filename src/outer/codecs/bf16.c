@@ -32,4 +32,4 @@ static void decode_add(double *sums, double weight, const void *payload, const f
     }
 }
 
-const struct dlc_codec dlc_codec_bf16 = { "bf16", size_bytes, encode, decode_add };
+const struct dlc_codec dlc_codec_bf16 = { "bf16", size_bytes, encode, decode_add, NULL };

@@ -23,10 +23,14 @@ struct dlc_codec {
     /* sums[i - begin] += weight * delta[i] for begin <= i < end, in double. `payload` and `base` are of all n values;
      * the payload's size was checked. Any bytes are safe to decode. */
     void (*decode_add)(double *sums, double weight, const void *payload, const float *base, size_t begin, size_t end);
+
+    /* out[i - begin] = parameter i of the island itself. NULL where the payload holds differences only. */
+    void (*params)(float *out, const void *payload, size_t begin, size_t end);
 };
 
-/* f32: 4 n bytes, the island's parameters as they are. Parameters and not differences, since base - params in double is
- * then exact: with outer SGD(1.0) and one island the outer step gives back the island's parameters to the last bit. */
+/* f32: 4 n bytes, the island's parameters as they are. Parameters and not differences: base - (base - params) is not
+ * always params, in no floating-point format, and an outer step that takes one island's parameters over (a run of one
+ * island with eta 1 and mu 0, data parallelism) has to give them back to the last bit. */
 extern const struct dlc_codec dlc_codec_f32;
 
 /* bf16: 2 n bytes, the difference taken in f32 and rounded to nearest even. */

@@ -29,4 +29,9 @@ static void decode_add(double *sums, double weight, const void *payload, const f
     }
 }
 
-const struct dlc_codec dlc_codec_f32 = { "f32", size_bytes, encode, decode_add };
+static void params(float *out, const void *payload, size_t begin, size_t end)
+{
+    memcpy(out, (const unsigned char *)payload + 4 * begin, 4 * (end - begin));
+}
+
+const struct dlc_codec dlc_codec_f32 = { "f32", size_bytes, encode, decode_add, params };
