@@ -1,5 +1,6 @@
 #include "cli/options.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "config/keys.h"
@@ -67,6 +68,7 @@ static dlc_err parse_text(const char **field, const struct dlc_option *option, c
 {
     struct dlc_nearest nearest = dlc_nearest_start(value);
 
+    assert(value); /* only flags have none */
     *field = value;
     if (!option->choices)
         return DLC_OK;

@@ -234,7 +234,7 @@ static dlc_err set_text(char *field, const struct dlc_key *key, const char *text
     if (choices_of(key) && index_of(choices_of(key), text) < 0)
         return refuse_choice(key, text, where);
     memset(field, 0, key->size_bytes); /* equal configurations are equal bytes */
-    memcpy(field, text, n);
+    memcpy(field, text, n + 1);
     return DLC_OK;
 }
 
