@@ -137,7 +137,8 @@ static dlc_err on_assign(dlc_island *isl, const struct dlc_message *m)
         return DLC_OK; /* came twice */
     DLC_TRY(keep_assignment(isl, m));
     isl->n_done = 0;
-    if (isl->ops->load_paused && !isl->holds_state) {
+    /* In lockstep all are at the same inner step, or none: whoever comes back alone starts the round with the others. */
+    if (isl->ops->load_paused && !isl->holds_state && (!isl->cfg.lockstep || m->attempt == 1)) {
         DLC_TRY(isl->ops->load_paused(isl->trainer, &isl->assignment, &isl->n_done, &isl->n_skipped));
         isl->ops->params_changed(isl->trainer);
     }
@@ -232,7 +233,8 @@ static dlc_err pause_now(dlc_island *isl)
     struct dlc_message m = { .kind = DLC_MSG_PAUSED, .incarnation = isl->cfg.incarnation, .t = isl->assignment.t,
                              .attempt = isl->assignment.attempt, .step = isl->assignment.first_step + isl->n_done };
 
-    if (isl->state == TRAINING && isl->ops->save_paused && isl->n_done > 0)
+    /* A gradient that was handed in and not averaged is computed again. */
+    if ((isl->state == TRAINING || isl->state == AVERAGING) && isl->ops->save_paused && isl->n_done > 0)
         DLC_TRY(isl->ops->save_paused(isl->trainer, &isl->assignment, isl->n_done, isl->n_skipped));
     isl->state = LEAVING;
     return isl->ep->ops->send(isl->ep, &m);

@@ -273,6 +273,8 @@ static dlc_err on_lost(dlc_coordinator *c, int island)
     if (c->finished || p->paused)
         return DLC_OK;
     DLC_TRY(event(c, &ev));
+    if (c->pausing && !c->pause_sent) /* the mean that the others stop after will not come */
+        DLC_TRY(send_pause(c));
     return c->cb.lost && !c->pausing ? c->cb.lost(c->cb.self, island) : DLC_OK;
 }
 
