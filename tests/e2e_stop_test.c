@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -141,6 +142,51 @@ static void a_stop_keeps_the_steps_of_the_round(void **state)
     assert_false(dlc_file_exists(in_scratch("round/islands/00/paused.safetensors")));
     assert_false(dlc_file_exists(in_scratch("round/paused.json")));
     dlc_buf_fini(&err);
+}
+
+/* From here on signals are caught: the lock is taken after that. */
+static void wait_for_lock(struct child *c, const char *run)
+{
+    const char *path = in_scratch("%s/lock", run);
+    struct dlc_buf text = { 0 };
+    int status;
+
+    while (!dlc_file_exists(path) || strtol(child_text(&text, path), NULL, 10) != (long)c->pid) {
+        if (child_has_ended(c, &status))
+            child_fail(c, "ended with status %d", status);
+        sleep_ms(0.5);
+    }
+    dlc_buf_fini(&text);
+}
+
+/* Islands that have not said a word yet are not waited for. */
+static void a_stop_right_after_the_start_is_quick(void **state)
+{
+    static struct history expected, got;
+
+    (void)state;
+    run_expecting(0, TINY " --out early-calm");
+    for (int k = 0; k < 8; k++) {
+        struct child c = { 0 };
+        double began_s;
+        int status;
+
+        child_start(&c, TINY " --out early");
+        wait_for_lock(&c, "early");
+        sleep_ms(k * 5);
+        began_s = dlc_now_s();
+        child_signal(&c, SIGTERM);
+        status = child_wait(&c);
+        if (status == 0)
+            break; /* a fast machine: it was through */
+        assert_int_equal(status, 3);
+        if (dlc_now_s() - began_s > 5)
+            child_fail(&c, "%.1f s from the signal to the end", dlc_now_s() - began_s);
+    }
+    run_expecting(0, TINY " --out early");
+    history_read(&expected, "early-calm");
+    history_read(&got, "early");
+    history_same(&expected, &got, "stopped at the start");
 }
 
 /* --- a second signal ---------------------------------------------------------------------------------------------------- */
@@ -286,6 +332,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stopped_runs_go_on_bit_for_bit),
         cmocka_unit_test(a_stop_keeps_the_steps_of_the_round),
+        cmocka_unit_test(a_stop_right_after_the_start_is_quick),
         cmocka_unit_test(the_second_signal_quits_at_once),
         cmocka_unit_test(kills_in_mid_checkpoint_change_nothing),
         cmocka_unit_test(a_hanging_island_is_replaced),

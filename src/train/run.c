@@ -200,6 +200,10 @@ static dlc_err stop_in_order(struct dlc_run *run)
     if (dlc_coordinator_is_finished(run->coordinator))
         return finish(run);
     DLC_TRY(write_paused(run));
+    for (int i = 0; run->processes && i < run->config->train.islands; i++) {
+        if (!dlc_coordinator_has_left(run->coordinator, i)) /* it has only just been started */
+            dlc_processes_kill(run->processes, i);
+    }
     if (run->processes)
         dlc_processes_wait_all(run->processes, 10);
     return dlc_fail(DLC_ESTOPPED, "stopped in outer step %llu of %llu; the same command goes on from here",
