@@ -151,6 +151,11 @@ bool child_has_ended(struct child *c, int *status)
     int raw = 0;
     pid_t got = waitpid(c->pid, &raw, WNOHANG);
 
+    if (got == 0 && dlc_now_s() - c->began_s > RUNNER_PATIENCE_S) {
+        child_signal(c, SIGKILL);
+        (void)waitpid(c->pid, NULL, 0);
+        child_fail(c, "did not end within %.0f s", RUNNER_PATIENCE_S);
+    }
     if (got == 0 || (got < 0 && errno == EINTR))
         return false;
     assert_int_equal(got, c->pid);
@@ -163,14 +168,8 @@ int child_wait(struct child *c)
 {
     int status = 0;
 
-    while (!child_has_ended(c, &status)) {
-        if (dlc_now_s() - c->began_s > RUNNER_PATIENCE_S) {
-            child_signal(c, SIGKILL);
-            (void)waitpid(c->pid, NULL, 0);
-            child_fail(c, "did not end within %.0f s", RUNNER_PATIENCE_S);
-        }
+    while (!child_has_ended(c, &status))
         sleep_ms(1);
-    }
     return status;
 }
 

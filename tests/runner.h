@@ -33,8 +33,8 @@ const char *in_scratch(const char *fmt, ...) __attribute__((format(printf, 1, 2)
 
 /* Starts `diloco ARGS` (split at blanks) in the scratch folder. */
 void child_start(struct child *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* *status: the exit status; 128 + n when signal n ended it. Past RUNNER_PATIENCE_S it is killed and the test fails. */
 bool child_has_ended(struct child *c, int *status);
-/* The exit status; 128 + n when signal n ended it. Past RUNNER_PATIENCE_S it is killed and the test fails. */
 int child_wait(struct child *c);
 void child_signal(const struct child *c, int number);
 /* What it wrote so far, as a C string. */

@@ -347,7 +347,6 @@ static dlc_err op_save_paused(void *self, const struct dlc_message *assignment, 
     meta_text(&meta, "run", t->run_id);
     meta_text(&meta, "assignment", key);
     meta_int(&meta, "island", t->island);
-    meta_int(&meta, "outer_step", (int64_t)assignment->t);
     meta_int(&meta, "n_done", n_done);
     meta_int(&meta, "adam_step", t->adam_step);
     meta_int(&meta, "n_skipped", n_skipped);
@@ -391,31 +390,6 @@ static dlc_err op_load_paused(void *self, const struct dlc_message *assignment, 
     err = take_paused(t, f, path, assignment, n_done, n_skipped);
     dlc_st_close(f);
     return err;
-}
-
-void dlc_trainer_peek_paused(const char *island_folder, uint64_t *t, int64_t *n_done)
-{
-    char path[DLC_PATH_MAX];
-    dlc_st_file *f = NULL;
-    int64_t outer_step = 0;
-
-    *t = 0;
-    *n_done = 0;
-    if (dlc_path_join(path, island_folder, "paused.safetensors") != DLC_OK || dlc_st_open(&f, path) != DLC_OK)
-        return;
-    if (metadata_int(&outer_step, f, "outer_step", path) == DLC_OK && metadata_int(n_done, f, "n_done", path) == DLC_OK)
-        *t = (uint64_t)outer_step;
-    else
-        *n_done = 0;
-    dlc_st_close(f);
-}
-
-dlc_err dlc_trainer_remove_paused(const char *island_folder)
-{
-    char path[DLC_PATH_MAX];
-
-    DLC_TRY(dlc_path_join(path, island_folder, "paused.safetensors"));
-    return dlc_remove_tree(path);
 }
 
 const struct dlc_trainer_ops dlc_trainer_ops = {

@@ -30,10 +30,6 @@ struct dlc_trainer_memory {
 };
 void dlc_trainer_memory_plan(struct dlc_trainer_memory *out, const struct dlc_config *config, const dlc_backend *backend);
 
-/* Steps done in a stop in mid-round; *n_done 0: there is none, or it cannot be read. *t: the round's outer step. */
-void dlc_trainer_peek_paused(const char *island_folder, uint64_t *t, int64_t *n_done);
-dlc_err dlc_trainer_remove_paused(const char *island_folder);
-
 /* "inner-000040.safetensors" joined to the island's folder, and the folder itself ("<run>/islands/03"). */
 dlc_err dlc_inner_state_path(char out[DLC_PATH_MAX], const char *island_folder, uint64_t outer_step);
 dlc_err dlc_island_folder(char out[DLC_PATH_MAX], const char *run_folder, int island);

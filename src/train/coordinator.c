@@ -70,6 +70,8 @@ bool dlc_coordinator_is_paused(const dlc_coordinator *c)
     return c->pausing;
 }
 
+bool dlc_coordinator_has_left(const dlc_coordinator *c, int island) { return c->peers[island].paused; }
+
 void dlc_coordinator_set_incarnation(dlc_coordinator *c, int island, uint32_t incarnation)
 {
     c->peers[island].incarnation = incarnation;

@@ -37,6 +37,7 @@ bool dlc_coordinator_is_finished(const dlc_coordinator *c); /* the last record i
 /* Asks every island to stop after its inner step and to save where it is. Islands that are not there count as paused. */
 dlc_err dlc_coordinator_pause(dlc_coordinator *c);
 bool dlc_coordinator_is_paused(const dlc_coordinator *c);
+bool dlc_coordinator_has_left(const dlc_coordinator *c, int island); /* it paused, and ends by itself */
 
 /* For a restarted island: its messages carry this incarnation from now on. */
 void dlc_coordinator_set_incarnation(dlc_coordinator *c, int island, uint32_t incarnation);

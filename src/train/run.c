@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/json.h"
 #include "base/log.h"
+#include "train/paused.h"
 
 #define DEATHS_MAX 5       /* of one island without an outer step in between: something is wrong with it */
 #define PAUSE_SLICE_NS 100000000
@@ -50,14 +50,6 @@ static dlc_err begin_eval(struct dlc_run *run, const struct dlc_record *record, 
 
 /* --- what the coordinator asks for ----------------------------------------------------------------------------------- */
 
-dlc_err dlc_run_remove_paused(const struct dlc_run *run)
-{
-    char path[DLC_PATH_MAX];
-
-    DLC_TRY(dlc_path_join(path, run->config->train.out, "paused.json"));
-    return dlc_remove_tree(path);
-}
-
 static dlc_err keep_last(struct dlc_run *run, const struct dlc_record *record)
 {
     struct dlc_record copy = { .t = record->t, .step = record->step, .n_tokens = record->n_tokens };
@@ -77,7 +69,7 @@ static dlc_err on_commit(void *self, const struct dlc_record *record, const json
      * evaluate that one again. */
     DLC_TRY(finish_eval(run));
     DLC_TRY(dlc_saver_commit(&run->saver, record, saved, theta, last));
-    DLC_TRY(dlc_run_remove_paused(run));
+    DLC_TRY(dlc_paused_remove(run->config->train.out));
     DLC_TRY(keep_last(run, record));
     memset(run->deaths, 0, sizeof run->deaths);
     DLC_TRY(dlc_progress_outer(run->progress, record, wait_s));
@@ -180,38 +172,13 @@ static dlc_err one_turn(struct dlc_run *run, int64_t slice_ns)
     return DLC_OK;
 }
 
-/* Rows of metrics that wait for some islands; the islands' own states are beside them, in their folders. */
 static dlc_err write_paused(struct dlc_run *run)
 {
-    json_t *v = dlc_progress_to_json(run->progress);
-    char path[DLC_PATH_MAX];
-    dlc_err err;
+    json_t *rows = dlc_progress_to_json(run->progress);
+    dlc_err err = rows ? dlc_paused_write(run->config->train.out, rows, dlc_coord_t(run->core)) : DLC_ENOMEM;
 
-    DLC_TRY(dlc_path_join(path, run->config->train.out, "paused.json"));
-    if (!v || json_object_set_new(v, "outer_step", json_integer((json_int_t)dlc_coord_t(run->core))) != 0)
-        err = dlc_fail(DLC_ENOMEM, "out of memory: %s", path);
-    else
-        err = dlc_json_write_file(path, v);
-    json_decref(v);
+    json_decref(rows);
     return err;
-}
-
-static dlc_err stop_in_order(struct dlc_run *run)
-{
-    if (!run->options.quiet)
-        dlc_info("stopping after this inner step; once more to stop at once");
-    DLC_TRY(dlc_coordinator_pause(run->coordinator));
-    while (!dlc_coordinator_is_paused(run->coordinator) && !dlc_coordinator_is_finished(run->coordinator))
-        DLC_TRY(one_turn(run, PAUSE_SLICE_NS));
-    DLC_TRY(finish_eval(run));
-    if (dlc_coordinator_is_finished(run->coordinator))
-        return DLC_OK;
-    DLC_TRY(write_paused(run));
-    if (run->processes)
-        dlc_processes_wait_all(run->processes, 10);
-    return dlc_fail(DLC_ESTOPPED, "stopped in outer step %llu of %llu; the same command goes on from here",
-                    (unsigned long long)dlc_coord_t(run->core) + 1,
-                    (unsigned long long)dlc_coord_n_rounds(&run->core_config));
 }
 
 static dlc_err finish(struct dlc_run *run)
@@ -220,6 +187,29 @@ static dlc_err finish(struct dlc_run *run)
     if (run->processes)
         dlc_processes_wait_all(run->processes, 30);
     return dlc_progress_summary(run->progress, &run->last, run->options.json);
+}
+
+static dlc_err stop_in_order(struct dlc_run *run)
+{
+    if (!run->options.quiet)
+        dlc_info("stopping after this inner step; once more to stop at once");
+    DLC_TRY(dlc_paused_remove(run->config->train.out));
+    DLC_TRY(dlc_coordinator_pause(run->coordinator));
+    while (!dlc_coordinator_is_paused(run->coordinator) && !dlc_coordinator_is_finished(run->coordinator))
+        DLC_TRY(one_turn(run, PAUSE_SLICE_NS));
+    DLC_TRY(finish_eval(run));
+    if (dlc_coordinator_is_finished(run->coordinator))
+        return finish(run);
+    DLC_TRY(write_paused(run));
+    for (int i = 0; run->processes && i < run->config->train.islands; i++) {
+        if (!dlc_coordinator_has_left(run->coordinator, i)) /* it has only just been started */
+            dlc_processes_kill(run->processes, i);
+    }
+    if (run->processes)
+        dlc_processes_wait_all(run->processes, 10);
+    return dlc_fail(DLC_ESTOPPED, "stopped in outer step %llu of %llu; the same command goes on from here",
+                    (unsigned long long)dlc_coord_t(run->core) + 1,
+                    (unsigned long long)dlc_coord_n_rounds(&run->core_config));
 }
 
 /* The rows of the step that the run goes on from, should a kill have come between its record and them. */

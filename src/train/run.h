@@ -57,9 +57,6 @@ dlc_err dlc_run_inproc_open(struct dlc_run *run);
 dlc_err dlc_run_inproc_work(struct dlc_run *run, bool *idle); /* a unit of work for each island that has some */
 void dlc_run_inproc_close(struct dlc_run *run);
 
-/* paused.json goes: it is of a round that is over, or begins again. */
-dlc_err dlc_run_remove_paused(const struct dlc_run *run);
-
 /* First lines of a run: parameters, FLOPs a token, memory by purpose; DLC_EFAIL when it cannot fit. */
 dlc_err dlc_run_say_plan(const struct dlc_run *run);
 

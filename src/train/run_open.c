@@ -9,9 +9,9 @@
 #include "ckpt/model_folder.h"
 #include "data/tokenizer.h"
 #include "island/island_main.h"
+#include "train/paused.h"
 
 #define TOKENIZER_MAX_BYTES ((size_t)256 << 20)
-#define INI_MAX_BYTES ((size_t)1 << 20)
 
 /* --- configuration ------------------------------------------------------------------------------------------------- */
 
@@ -210,31 +210,6 @@ static dlc_err first_parameters(struct dlc_run *run)
     return dlc_model_folder_params(run->theta[0], &c->model.shape, folder);
 }
 
-/* In lockstep a stop in mid-round counts only when every island stopped before the same step; otherwise all begin the
- * round again. */
-static dlc_err check_paused(const struct dlc_run *run)
-{
-    char folder[DLC_PATH_MAX];
-    uint64_t t, first_t = 0;
-    int64_t n_done, first_n_done = 0;
-    bool agree = true;
-
-    for (int i = 0; run->core_config.lockstep && i < run->config->train.islands; i++) {
-        DLC_TRY(dlc_island_folder(folder, run->config->train.out, i));
-        dlc_trainer_peek_paused(folder, &t, &n_done);
-        if (i == 0) {
-            first_t = t;
-            first_n_done = n_done;
-        }
-        agree = agree && t == first_t && n_done == first_n_done;
-    }
-    for (int i = 0; !agree && i < run->config->train.islands; i++) {
-        DLC_TRY(dlc_island_folder(folder, run->config->train.out, i));
-        DLC_TRY(dlc_trainer_remove_paused(folder));
-    }
-    return agree ? DLC_OK : dlc_run_remove_paused(run);
-}
-
 static dlc_err open_core(struct dlc_run *run)
 {
     json_t *saved = NULL;
@@ -242,7 +217,6 @@ static dlc_err open_core(struct dlc_run *run)
     dlc_err err;
 
     DLC_TRY(dlc_saver_restore(&run->saver, run->identity.run_id, &t, &saved, &run->last, run->theta));
-    DLC_TRY(check_paused(run));
     if (t == 0) {
         DLC_TRY(first_parameters(run));
         return dlc_coord_create(&run->core, &run->core_config, run->theta, run->state, run->backend->pool);
@@ -258,28 +232,21 @@ static dlc_err open_core(struct dlc_run *run)
 
 static dlc_err open_progress(struct dlc_run *run)
 {
-    char path[DLC_PATH_MAX];
-    int64_t step = run->last.step, paused_at;
-    json_t *paused = NULL;
+    const struct dlc_config *c = run->config;
+    int64_t step = run->last.step;
+    json_t *paused;
     dlc_err err;
 
-    DLC_TRY(dlc_path_join(path, run->config->train.out, "paused.json"));
-    if (dlc_file_exists(path)) {
-        DLC_TRY(dlc_json_read_file(&paused, path, INI_MAX_BYTES * 64));
-        if (dlc_json_get_int(&paused_at, paused, "first_step", 0, INT64_MAX, path) == DLC_OK &&
-            json_integer_value(json_object_get(paused, "outer_step")) == (json_int_t)run->last.t && paused_at > step)
-            step = paused_at;
-        else {
-            json_decref(paused);
-            paused = NULL;
-        }
-    }
-    err = dlc_metrics_trim(run->config->train.out, step);
+    DLC_TRY(dlc_paused_read(&paused, c->train.out, run->last.t, c->train.islands, run->core_config.lockstep));
+    err = paused ? dlc_json_get_int(&step, paused, "first_step", 0, INT64_MAX, "paused.json") : DLC_OK;
+    if (step < run->last.step) /* of the last row, which is not there after every step */
+        step = run->last.step;
     if (err == DLC_OK)
-        err = dlc_progress_create(&run->progress, run->config, run->config->train.out, run->hub->traffic, step,
-                                  run->options.quiet);
+        err = dlc_metrics_trim(c->train.out, step);
+    if (err == DLC_OK)
+        err = dlc_progress_create(&run->progress, c, c->train.out, run->hub->traffic, step, run->options.quiet);
     if (err == DLC_OK && paused)
-        err = dlc_progress_from_json(run->progress, paused, path);
+        err = dlc_progress_from_json(run->progress, paused, "paused.json");
     json_decref(paused);
     return err;
 }
