@@ -181,7 +181,7 @@ static void a_nonfinite_loss_stops_the_run(void **state)
     ev.step = 3;
     ev.text = "loss nan";
     assert_int_equal(give(&b, &ev), DLC_OK);
-    assert_string_equal(last_action(&b, DLC_ACTION_FAILED)->text, "island 1, step 3: loss nan");
+    assert_non_null(strstr(last_action(&b, DLC_ACTION_FAILED)->text, "island 1, step 3: loss nan; 0 rollbacks were made"));
     bench_close(&b);
 }
 

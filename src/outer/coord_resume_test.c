@@ -207,6 +207,7 @@ static void hostile_saved_states_are_refused(void **state)
         { "t", "9223372036854775807", "far beyond" },
         { "tokens", "-1", "negative" },
         { "tokens", "1.5", "no integer" },
+        { "tokens", "9223372036854775807", "no room for one more" },
         { "rollbacks", "2147483648", "too many" },
         { "norms", "{}", "not an array" },
         { "norms", "[\"1\"]", "a string" },

@@ -115,7 +115,7 @@ static dlc_err from_json(dlc_coord *c, const json_t *saved, const char *where)
     if (strcmp(run, c->cfg.run) != 0)
         return dlc_fail(DLC_EINPUT, "%s: belongs to run %.40s, this is run %s", where, run, c->cfg.run);
     DLC_TRY(dlc_json_get_int(&t, saved, "t", 0, (int64_t)dlc_coord_n_rounds(&c->cfg), where));
-    DLC_TRY(dlc_json_get_int(&tokens, saved, "tokens", 0, INT64_MAX, where));
+    DLC_TRY(dlc_json_get_int(&tokens, saved, "tokens", 0, INT64_MAX / 2, where));
     DLC_TRY(dlc_json_get_int(&rollbacks, saved, "rollbacks", 0, INT32_MAX, where));
     c->t = (uint64_t)t;
     c->n_tokens = (uint64_t)tokens;
