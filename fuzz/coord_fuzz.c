@@ -12,12 +12,22 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static const struct dlc_coord_config config = {
-    .run = "0123456789abcdef0123456789abcdef", .seed = 3, .n_islands = ISLANDS, .n_params = N, .total_steps = 30, .H = 5,
-    .batch = 2, .tokens_per_sample = 10, .n_pools = 1, .drop = 0.2, .opt = { .kind = DLC_OUTER_SGD, .lr = 0.5 },
-    .codec = &dlc_codec_f32, .wait_for_all = true, .min_islands = ISLANDS, .quorum = ISLANDS,
-    .publish_before_commit = true
-};
+static const struct dlc_coord_config config = { .run = "0123456789abcdef0123456789abcdef",
+                                                .seed = 3,
+                                                .n_islands = ISLANDS,
+                                                .n_params = N,
+                                                .total_steps = 30,
+                                                .H = 5,
+                                                .batch = 2,
+                                                .tokens_per_sample = 10,
+                                                .n_pools = 1,
+                                                .drop = 0.2,
+                                                .opt = { .kind = DLC_OUTER_SGD, .lr = 0.5 },
+                                                .codec = &dlc_codec_f32,
+                                                .wait_for_all = true,
+                                                .min_islands = ISLANDS,
+                                                .quorum = ISLANDS,
+                                                .publish_before_commit = true };
 
 struct island {
     struct dlc_assignment assignment;
@@ -58,8 +68,12 @@ static void run_to_the_end(dlc_coord *c)
         give(c, &(struct dlc_event){ .kind = DLC_EVENT_HELLO, .island = i, .incarnation = 1 }, islands);
     for (int k = 0; k < 20 * ISLANDS && !dlc_coord_is_finished(c); k++) {
         struct island *isl = &islands[k % ISLANDS];
-        struct dlc_event ev = { .kind = DLC_EVENT_CONTRIBUTION, .island = k % ISLANDS, .incarnation = 1,
-                                .t = isl->assignment.t, .attempt = isl->assignment.attempt, .payload = payload,
+        struct dlc_event ev = { .kind = DLC_EVENT_CONTRIBUTION,
+                                .island = k % ISLANDS,
+                                .incarnation = 1,
+                                .t = isl->assignment.t,
+                                .attempt = isl->assignment.attempt,
+                                .payload = payload,
                                 .payload_bytes = sizeof payload };
 
         if (!isl->assigned)

@@ -1,4 +1,5 @@
-/* The ledger and token ranges as JSON: an error, or something that adds up, is written as it was read, and can be used. */
+/* The ledger and token ranges as JSON: an error, or something that adds up, is written as it was read, and can be used.
+ */
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -14,7 +15,8 @@ static void try_ranges(const json_t *v)
 
     if (dlc_ranges_from_json(&r, v, "fuzz") == DLC_OK) {
         written = dlc_ranges_to_json(&r);
-        if (dlc_ranges_from_json(&back, written, "written") != DLC_OK || dlc_ranges_count(&r) != dlc_ranges_count(&back))
+        if (dlc_ranges_from_json(&back, written, "written") != DLC_OK ||
+            dlc_ranges_count(&r) != dlc_ranges_count(&back))
             abort();
         json_decref(written);
     }

@@ -1,5 +1,5 @@
-/* A line of records.jsonl: an error, or a record that is written as the same line. Each input is tried as it is, and once
- * more under the hash that it should have, since no fuzzer finds that one. */
+/* A line of records.jsonl: an error, or a record that is written as the same line. Each input is tried as it is, and
+ * once more under the hash that it should have, since no fuzzer finds that one. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
