@@ -3,9 +3,10 @@
  * Two ends, each a table of functions. The coordinator holds the hub, every island an endpoint. An implementation
  * (inproc.h, local.h) makes both and passes the conformance suite (exchange_test.c) under its own name.
  *
- * Messages between one island and the hub keep their order; nothing is promised between islands. Bulk does not travel in
- * messages: an island writes into its slot and then says so, the hub reads the slot until the round is closed; theta(t)
- * stands where the hub put it until round t + 1 is closed. Bytes of bulk are counted where they would cross a wire. */
+ * Messages between one island and the hub keep their order; nothing is promised between islands. Bulk does not travel
+ * in messages: an island writes into its slot and then says so, the hub reads the slot until the round is closed;
+ * theta(t) stands where the hub put it until round t + 1 is closed. Bytes of bulk are counted where they would cross
+ * a wire. */
 #ifndef DLC_EXCHANGE_EXCHANGE_H
 #define DLC_EXCHANGE_EXCHANGE_H
 
@@ -22,10 +23,10 @@ struct dlc_traffic {
 
 typedef struct dlc_hub dlc_hub;
 struct dlc_hub_ops {
-    /* The next message, waiting until deadline_ns (monotonic; 0: do not wait) at most. *got false: none came in time, or
-     * the wait was interrupted by a signal. *lost true: the island's connection closed (or it sent what is no message);
-     * said once, after everything it had sent, there is no message. The caller owns *out (dlc_message_fini). Blocks; one
-     * thread. */
+    /* The next message, waiting until deadline_ns (monotonic; 0: do not wait) at most. *got false: none came in time,
+     * or the wait was interrupted by a signal. *lost true: the island's connection closed (or it sent what is no
+     * message); said once, after everything it had sent, there is no message. The caller owns *out (dlc_message_fini).
+     * Blocks; one thread. */
     dlc_err (*recv)(dlc_hub *hub, int *island, struct dlc_message *out, bool *lost, bool *got, int64_t deadline_ns);
 
     /* Never waits for the island, and sending to one that is not there is no error: an island that cannot take it is

@@ -21,8 +21,9 @@
 #define N_PARAMS 1000
 #define SLOT_BYTES 2500
 
-static const struct dlc_exchange_size size = { .n_islands = ISLANDS, .n_params = N_PARAMS, .slot_bytes = SLOT_BYTES,
-                                               .lockstep = true };
+static const struct dlc_exchange_size size = {
+    .n_islands = ISLANDS, .n_params = N_PARAMS, .slot_bytes = SLOT_BYTES, .lockstep = true
+};
 
 #define must(call)                                                                                                     \
     do {                                                                                                               \
@@ -30,7 +31,7 @@ static const struct dlc_exchange_size size = { .n_islands = ISLANDS, .n_params =
             fail_msg("%s", dlc_err_text());                                                                            \
     } while (0)
 
-/* --- both kinds behind one face -------------------------------------------------------------------------------------- */
+/* --- both kinds behind one face ----------------------------------------------------------------------------------- */
 
 struct world {
     const struct kind *kind;
@@ -51,7 +52,10 @@ struct kind {
     dlc_err (*island_recv)(struct world *w, int island, struct dlc_message *out, bool *got);
 };
 
-static void inproc_start(struct world *w, int i) { w->islands[i] = dlc_inproc_endpoint(w->inproc, i); }
+static void inproc_start(struct world *w, int i)
+{
+    w->islands[i] = dlc_inproc_endpoint(w->inproc, i);
+}
 
 static void inproc_open(struct world *w)
 {
@@ -59,7 +63,10 @@ static void inproc_open(struct world *w)
     w->hub = dlc_inproc_hub(w->inproc);
 }
 
-static void inproc_close(struct world *w) { dlc_inproc_destroy(w->inproc); }
+static void inproc_close(struct world *w)
+{
+    dlc_inproc_destroy(w->inproc);
+}
 
 static void inproc_die(struct world *w, int i)
 {
@@ -122,7 +129,7 @@ static struct world open_world(const struct kind *kind)
     return w;
 }
 
-/* --- small steps ----------------------------------------------------------------------------------------------------- */
+/* --- small steps -------------------------------------------------------------------------------------------------- */
 
 static void island_says(struct world *w, int island, int64_t step)
 {
@@ -170,7 +177,7 @@ static int64_t island_hears(struct world *w, int island)
     return step;
 }
 
-/* --- the suite ------------------------------------------------------------------------------------------------------- */
+/* --- the suite ---------------------------------------------------------------------------------------------------- */
 
 static void order_is_kept_per_island(struct world *w)
 {
@@ -368,8 +375,14 @@ static void counters_count_bytes(struct world *w)
 static void every_exchange(void **state)
 {
     static void (*const suite[])(struct world *) = {
-        order_is_kept_per_island,    nobody_is_starved,          the_longest_messages_travel, a_death_is_said_once_and_last,
-        sending_to_the_dead_is_no_error, the_dead_come_back,     bulk_is_seen_on_both_sides,  recv_keeps_to_its_deadline,
+        order_is_kept_per_island,
+        nobody_is_starved,
+        the_longest_messages_travel,
+        a_death_is_said_once_and_last,
+        sending_to_the_dead_is_no_error,
+        the_dead_come_back,
+        bulk_is_seen_on_both_sides,
+        recv_keeps_to_its_deadline,
         counters_count_bytes,
     };
 
@@ -384,7 +397,7 @@ static void every_exchange(void **state)
     }
 }
 
-/* --- local only ------------------------------------------------------------------------------------------------------ */
+/* --- local only --------------------------------------------------------------------------------------------------- */
 
 static void *flood(void *arg)
 {
@@ -515,7 +528,7 @@ static void sizes_must_agree(void **state)
     kinds[1].close(&w);
 }
 
-/* --- inproc only ----------------------------------------------------------------------------------------------------- */
+/* --- inproc only -------------------------------------------------------------------------------------------------- */
 
 static void delays_and_duplicates_keep_the_order(void **state)
 {

@@ -140,10 +140,22 @@ static dlc_err hub_send(dlc_hub *hub, int island, const struct dlc_message *m)
     return post(x, &x->islands[island].down, m, &hub->traffic[island].bytes_down);
 }
 
-static int64_t hub_now_ns(dlc_hub *hub) { return ((dlc_inproc *)hub)->now_ns; }
-static const void *hub_slot(dlc_hub *hub, int island) { return ((dlc_inproc *)hub)->islands[island].slot; }
-static float *hub_theta(dlc_hub *hub, int which) { return ((dlc_inproc *)hub)->theta[which]; }
-static float *hub_mean(dlc_hub *hub) { return ((dlc_inproc *)hub)->mean; }
+static int64_t hub_now_ns(dlc_hub *hub)
+{
+    return ((dlc_inproc *)hub)->now_ns;
+}
+static const void *hub_slot(dlc_hub *hub, int island)
+{
+    return ((dlc_inproc *)hub)->islands[island].slot;
+}
+static float *hub_theta(dlc_hub *hub, int which)
+{
+    return ((dlc_inproc *)hub)->theta[which];
+}
+static float *hub_mean(dlc_hub *hub)
+{
+    return ((dlc_inproc *)hub)->mean;
+}
 
 static dlc_err endpoint_send(dlc_endpoint *ep, const struct dlc_message *m)
 {
@@ -152,9 +164,18 @@ static dlc_err endpoint_send(dlc_endpoint *ep, const struct dlc_message *m)
     return post(e->x, &e->up, m, &e->x->hub.traffic[e->island].bytes_up);
 }
 
-static void *endpoint_slot(dlc_endpoint *ep) { return ((struct endpoint *)ep)->slot; }
-static const float *endpoint_theta(dlc_endpoint *ep, uint64_t t) { return ((struct endpoint *)ep)->x->theta[t & 1]; }
-static const float *endpoint_mean(dlc_endpoint *ep) { return ((struct endpoint *)ep)->x->mean; }
+static void *endpoint_slot(dlc_endpoint *ep)
+{
+    return ((struct endpoint *)ep)->slot;
+}
+static const float *endpoint_theta(dlc_endpoint *ep, uint64_t t)
+{
+    return ((struct endpoint *)ep)->x->theta[t & 1];
+}
+static const float *endpoint_mean(dlc_endpoint *ep)
+{
+    return ((struct endpoint *)ep)->x->mean;
+}
 
 static const struct dlc_hub_ops hub_ops = { hub_recv, hub_send, hub_now_ns, hub_slot, hub_theta, hub_mean };
 static const struct dlc_endpoint_ops endpoint_ops = { endpoint_send, endpoint_slot, endpoint_theta, endpoint_mean };
@@ -180,7 +201,8 @@ static dlc_err allocate(dlc_inproc *x)
     return DLC_OK;
 }
 
-dlc_err dlc_inproc_create(dlc_inproc **out, const struct dlc_exchange_size *size, const struct dlc_inproc_faults *faults)
+dlc_err dlc_inproc_create(dlc_inproc **out, const struct dlc_exchange_size *size,
+                          const struct dlc_inproc_faults *faults)
 {
     dlc_inproc *x = dlc_calloc(1, sizeof *x);
     dlc_err err;
@@ -221,10 +243,22 @@ void dlc_inproc_destroy(dlc_inproc *x)
     dlc_free(x);
 }
 
-dlc_hub *dlc_inproc_hub(dlc_inproc *x) { return &x->hub; }
-dlc_endpoint *dlc_inproc_endpoint(dlc_inproc *x, int island) { return &x->islands[island].base; }
-int64_t dlc_inproc_now_ns(const dlc_inproc *x) { return x->now_ns; }
-void dlc_inproc_set_now(dlc_inproc *x, int64_t now_ns) { x->now_ns = now_ns; }
+dlc_hub *dlc_inproc_hub(dlc_inproc *x)
+{
+    return &x->hub;
+}
+dlc_endpoint *dlc_inproc_endpoint(dlc_inproc *x, int island)
+{
+    return &x->islands[island].base;
+}
+int64_t dlc_inproc_now_ns(const dlc_inproc *x)
+{
+    return x->now_ns;
+}
+void dlc_inproc_set_now(dlc_inproc *x, int64_t now_ns)
+{
+    x->now_ns = now_ns;
+}
 
 int64_t dlc_inproc_next_arrival_ns(const dlc_inproc *x)
 {

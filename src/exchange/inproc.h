@@ -18,7 +18,8 @@ struct dlc_inproc_faults {
 };
 
 /* faults: NULL for none. */
-dlc_err dlc_inproc_create(dlc_inproc **out, const struct dlc_exchange_size *size, const struct dlc_inproc_faults *faults);
+dlc_err dlc_inproc_create(dlc_inproc **out, const struct dlc_exchange_size *size,
+                          const struct dlc_inproc_faults *faults);
 void dlc_inproc_destroy(dlc_inproc *x); /* accepts NULL */
 
 dlc_hub *dlc_inproc_hub(dlc_inproc *x);

@@ -23,7 +23,7 @@ struct dlc_local {
     int last_island;
 };
 
-/* --- the coordinator's side ---------------------------------------------------------------------------------------- */
+/* --- the coordinator's side --------------------------------------------------------------------------------------- */
 
 /* The next message of the island. When its end was seen, what it had sent by then may still lie in the socket: a failed
  * send tells of the end earlier than reading does. */
@@ -140,8 +140,14 @@ static const void *hub_slot(dlc_hub *hub, int island)
     return m->slots + (size_t)island * m->slot_stride;
 }
 
-static float *hub_theta(dlc_hub *hub, int which) { return ((dlc_local *)hub)->memory.theta[which]; }
-static float *hub_mean(dlc_hub *hub) { return ((dlc_local *)hub)->memory.mean; }
+static float *hub_theta(dlc_hub *hub, int which)
+{
+    return ((dlc_local *)hub)->memory.theta[which];
+}
+static float *hub_mean(dlc_hub *hub)
+{
+    return ((dlc_local *)hub)->memory.mean;
+}
 
 static const struct dlc_hub_ops hub_ops = { hub_recv, hub_send, hub_now_ns, hub_slot, hub_theta, hub_mean };
 
@@ -197,8 +203,14 @@ void dlc_local_destroy(dlc_local *x)
     dlc_free(x);
 }
 
-dlc_hub *dlc_local_hub(dlc_local *x) { return &x->hub; }
-int dlc_local_memory_fd(const dlc_local *x) { return x->memory_fd; }
+dlc_hub *dlc_local_hub(dlc_local *x)
+{
+    return &x->hub;
+}
+int dlc_local_memory_fd(const dlc_local *x)
+{
+    return x->memory_fd;
+}
 
 dlc_err dlc_local_connect(dlc_local *x, int island, int *child_fd)
 {
@@ -220,7 +232,7 @@ void dlc_local_disconnect(dlc_local *x, int island)
     x->closed[island] = false;
 }
 
-/* --- an island's side ---------------------------------------------------------------------------------------------- */
+/* --- an island's side --------------------------------------------------------------------------------------------- */
 
 struct dlc_local_endpoint {
     dlc_endpoint base;
@@ -259,8 +271,14 @@ static void *endpoint_slot(dlc_endpoint *ep)
     return e->memory.slots + (size_t)e->island * e->memory.slot_stride;
 }
 
-static const float *endpoint_theta(dlc_endpoint *ep, uint64_t t) { return ((dlc_local_endpoint *)ep)->memory.theta[t & 1]; }
-static const float *endpoint_mean(dlc_endpoint *ep) { return ((dlc_local_endpoint *)ep)->memory.mean; }
+static const float *endpoint_theta(dlc_endpoint *ep, uint64_t t)
+{
+    return ((dlc_local_endpoint *)ep)->memory.theta[t & 1];
+}
+static const float *endpoint_mean(dlc_endpoint *ep)
+{
+    return ((dlc_local_endpoint *)ep)->memory.mean;
+}
 
 static const struct dlc_endpoint_ops endpoint_ops = { endpoint_send, endpoint_slot, endpoint_theta, endpoint_mean };
 
@@ -297,7 +315,10 @@ void dlc_local_detach(dlc_local_endpoint *e)
     dlc_free(e);
 }
 
-dlc_endpoint *dlc_local_endpoint_base(dlc_local_endpoint *ep) { return &ep->base; }
+dlc_endpoint *dlc_local_endpoint_base(dlc_local_endpoint *ep)
+{
+    return &ep->base;
+}
 
 dlc_err dlc_local_endpoint_recv(dlc_local_endpoint *e, struct dlc_message *out, bool *got, bool wait)
 {

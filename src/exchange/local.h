@@ -1,8 +1,8 @@
-/* The local exchange: islands as processes on one machine. Messages go over a socket pair each, bulk through one block of
- * shared memory: theta twice, a slot an island and, for data parallelism, the mean gradient.
+/* The local exchange: islands as processes on one machine. Messages go over a socket pair each, bulk through one block
+ * of shared memory: theta twice, a slot an island and, for data parallelism, the mean gradient.
  *
- * The memory is an unlinked file in memory (memfd; elsewhere an unlinked file in the run folder), never /dev/shm, which is
- * 64 MB in many containers. A process that dies closes its socket, which the other side sees at once. */
+ * The memory is an unlinked file in memory (memfd; elsewhere an unlinked file in the run folder), never /dev/shm, which
+ * is 64 MB in many containers. A process that dies closes its socket, which the other side sees at once. */
 #ifndef DLC_EXCHANGE_LOCAL_H
 #define DLC_EXCHANGE_LOCAL_H
 
@@ -18,8 +18,8 @@ void dlc_local_destroy(dlc_local *x); /* accepts NULL; closes all connections */
 dlc_hub *dlc_local_hub(dlc_local *x);
 int dlc_local_memory_fd(const dlc_local *x);
 
-/* A fresh connection for the island, in place of an older one. *child_fd is the island's end: hand it to the new process
- * and close it here. Both are close-on-exec. */
+/* A fresh connection for the island, in place of an older one. *child_fd is the island's end: hand it to the new
+ * process and close it here. Both are close-on-exec. */
 dlc_err dlc_local_connect(dlc_local *x, int island, int *child_fd);
 /* Forgets the connection without a report. */
 void dlc_local_disconnect(dlc_local *x, int island);

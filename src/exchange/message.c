@@ -74,8 +74,8 @@ dlc_err dlc_message_length(size_t *out, const void *header)
     if (magic != MAGIC)
         return dlc_fail(DLC_EPEER, "not a message of ours: starts with %08x", magic);
     if (version != VERSION)
-        return dlc_fail(DLC_EPEER, "message version %u, this program speaks %d; use the same version everywhere", version,
-                        VERSION);
+        return dlc_fail(DLC_EPEER, "message version %u, this program speaks %d; use the same version everywhere",
+                        version, VERSION);
     if (body_bytes > DLC_MESSAGE_MAX_BYTES - DLC_MESSAGE_HEADER_BYTES)
         return dlc_fail(DLC_EPEER, "message of %u bytes, at most %d are taken", body_bytes, DLC_MESSAGE_MAX_BYTES);
     *out = DLC_MESSAGE_HEADER_BYTES + body_bytes;

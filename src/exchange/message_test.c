@@ -18,23 +18,38 @@ static const struct {
     dlc_message_kind kind;
     const char *name;
 } kinds[] = {
-    { DLC_MSG_HELLO, "hello" },         { DLC_MSG_PROGRESS, "progress" },   { DLC_MSG_GRADIENT, "gradient" },
-    { DLC_MSG_CONTRIBUTION, "contribution" }, { DLC_MSG_NONFINITE, "nonfinite" }, { DLC_MSG_PAUSED, "paused" },
-    { DLC_MSG_FAILED, "failed" },       { DLC_MSG_RESUPPLY, "resupply" },   { DLC_MSG_ASSIGN, "assign" },
-    { DLC_MSG_MEAN, "mean" },           { DLC_MSG_PAUSE, "pause" },         { DLC_MSG_FINISH, "finish" },
+    { DLC_MSG_HELLO, "hello" },         { DLC_MSG_PROGRESS, "progress" },
+    { DLC_MSG_GRADIENT, "gradient" },   { DLC_MSG_CONTRIBUTION, "contribution" },
+    { DLC_MSG_NONFINITE, "nonfinite" }, { DLC_MSG_PAUSED, "paused" },
+    { DLC_MSG_FAILED, "failed" },       { DLC_MSG_RESUPPLY, "resupply" },
+    { DLC_MSG_ASSIGN, "assign" },       { DLC_MSG_MEAN, "mean" },
+    { DLC_MSG_PAUSE, "pause" },         { DLC_MSG_FINISH, "finish" },
 };
 
 /* Every field set, so that none can be left out unseen. */
 static struct dlc_message example(dlc_message_kind kind)
 {
-    struct dlc_message m = { .kind = kind, .incarnation = 0x01020304, .t = 0x1112131415161718, .attempt = 0x21222324,
-                             .step = 1000, .first_step = 0x3132333435363738 >> 4, .n_steps = 500, .state_step = 7,
-                             .own_params = true, .size_bytes = 1 << 20, .loss = 2.5, .lr = 4e-4, .grad_norm = -0.0,
-                             .seconds = INFINITY, .code = DLC_ENOMEM };
+    struct dlc_message m = { .kind = kind,
+                             .incarnation = 0x01020304,
+                             .t = 0x1112131415161718,
+                             .attempt = 0x21222324,
+                             .step = 1000,
+                             .first_step = 0x3132333435363738 >> 4,
+                             .n_steps = 500,
+                             .state_step = 7,
+                             .own_params = true,
+                             .size_bytes = 1 << 20,
+                             .loss = 2.5,
+                             .lr = 4e-4,
+                             .grad_norm = -0.0,
+                             .seconds = INFINITY,
+                             .code = DLC_ENOMEM };
 
     for (size_t i = 0; i < DLC_SHA256_BYTES; i++)
         m.digest.bytes[i] = (unsigned char)(200 + i);
-    snprintf(m.text, sizeof m.text, "loss nan, gr\xc3\xb6\xc3\x9f" "e");
+    snprintf(m.text, sizeof m.text,
+             "loss nan, gr\xc3\xb6\xc3\x9f"
+             "e");
     assert_int_equal(dlc_ranges_add(&m.ranges, (struct dlc_range){ 3, 1000, 24 }), DLC_OK);
     assert_int_equal(dlc_ranges_add(&m.ranges, (struct dlc_range){ 0, 0, 1 }), DLC_OK);
     return m;
@@ -106,6 +121,7 @@ static void every_kind_comes_back(void **state)
 /* The layout of docs/protocol.md, byte by byte. */
 static void the_layout(void **state)
 {
+    /* clang-format off */
     static const unsigned char head[] = {
         'D', 'L', 'C', 'M', 1, 0, 20, 0, 0xb9, 0, 0, 0,       /* magic, version, kind, bytes of the body */
         4, 3, 2, 1,                                           /* incarnation */
@@ -128,6 +144,7 @@ static void the_layout(void **state)
         17, 0,                           /* bytes of text */
         2, 0, 0, 0,                      /* ranges */
     };
+    /* clang-format on */
     struct dlc_message m = example(DLC_MSG_ASSIGN);
     struct dlc_buf b = encode(&m);
 
@@ -269,12 +286,9 @@ static void headers_of_others_are_named(void **state)
         unsigned char value;
         const char *text;
     } rows[] = {
-        { 0, 'X', "not a message of ours" },
-        { 4, 2, "message version 2, this program speaks 1" },
-        { 6, 99, "unknown kind 99" },
-        { 6, 9, "unknown kind 9" },
-        { 6, 0, "unknown kind 0" },
-        { 11, 1, "at most 65536" },
+        { 0, 'X', "not a message of ours" }, { 4, 2, "message version 2, this program speaks 1" },
+        { 6, 99, "unknown kind 99" },        { 6, 9, "unknown kind 9" },
+        { 6, 0, "unknown kind 0" },          { 11, 1, "at most 65536" },
     };
 
     (void)state;
@@ -312,14 +326,10 @@ static void the_longest_message_fits_and_one_more_does_not(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_kind_comes_back),
-        cmocka_unit_test(the_layout),
-        cmocka_unit_test(cut_anywhere_is_refused),
-        cmocka_unit_test(any_byte_changed_is_refused_or_a_message),
-        cmocka_unit_test(random_bytes_are_safe),
-        cmocka_unit_test(values_out_of_range_are_refused),
-        cmocka_unit_test(headers_of_others_are_named),
-        cmocka_unit_test(the_longest_message_fits_and_one_more_does_not),
+        cmocka_unit_test(every_kind_comes_back),       cmocka_unit_test(the_layout),
+        cmocka_unit_test(cut_anywhere_is_refused),     cmocka_unit_test(any_byte_changed_is_refused_or_a_message),
+        cmocka_unit_test(random_bytes_are_safe),       cmocka_unit_test(values_out_of_range_are_refused),
+        cmocka_unit_test(headers_of_others_are_named), cmocka_unit_test(the_longest_message_fits_and_one_more_does_not),
     };
 
     return cmocka_run_group_tests_name("message", tests, NULL, NULL);

@@ -16,8 +16,9 @@ struct dlc_stream {
 
 void dlc_stream_close(struct dlc_stream *s);
 
-/* Reads what is there without waiting, as long as less than two of the longest messages lie unused: whoever sends without
- * end is held up and not stored. *closed true when the other side has closed (what came before stays readable). */
+/* Reads what is there without waiting, as long as less than two of the longest messages lie unused: whoever sends
+ * without end is held up and not stored. *closed true when the other side has closed (what came before stays
+ * readable). */
 dlc_err dlc_stream_fill(struct dlc_stream *s, bool *closed);
 /* The next whole message out of what was read. */
 dlc_err dlc_stream_next(struct dlc_stream *s, struct dlc_message *out, bool *got);

@@ -23,9 +23,9 @@ struct dlc_island {
 
     island_state state;
     struct dlc_message assignment;
-    int64_t n_done;       /* inner steps of the assignment */
-    uint64_t held_state;  /* the inner state in the trainer is the one after this outer step */
-    bool holds_state;     /* false: in the middle of a round, or nothing loaded yet */
+    int64_t n_done;      /* inner steps of the assignment */
+    uint64_t held_state; /* the inner state in the trainer is the one after this outer step */
+    bool holds_state;    /* false: in the middle of a round, or nothing loaded yet */
     int n_skipped;
     bool pause_wanted;
     double loss, step_began_s, last_progress_s;
@@ -33,8 +33,9 @@ struct dlc_island {
 
 static dlc_err send_simple(dlc_island *isl, dlc_message_kind kind)
 {
-    struct dlc_message m = { .kind = kind, .incarnation = isl->cfg.incarnation, .t = isl->assignment.t,
-                             .attempt = isl->assignment.attempt };
+    struct dlc_message m = {
+        .kind = kind, .incarnation = isl->cfg.incarnation, .t = isl->assignment.t, .attempt = isl->assignment.attempt
+    };
 
     return isl->ep->ops->send(isl->ep, &m);
 }
@@ -137,8 +138,8 @@ static dlc_err take_paused(dlc_island *isl)
         return DLC_OK;
     DLC_TRY(isl->ops->load_paused(isl->trainer, a, &isl->n_done, &isl->n_skipped));
     if (isl->n_done < 0 || isl->n_done >= a->n_steps)
-        return dlc_fail(DLC_EINPUT, "island %d: the state of a stop says %lld of %lld inner steps are done", isl->cfg.index,
-                        (long long)isl->n_done, (long long)a->n_steps);
+        return dlc_fail(DLC_EINPUT, "island %d: the state of a stop says %lld of %lld inner steps are done",
+                        isl->cfg.index, (long long)isl->n_done, (long long)a->n_steps);
     isl->ops->params_changed(isl->trainer);
     return DLC_OK;
 }
@@ -147,8 +148,8 @@ static dlc_err on_assign(dlc_island *isl, const struct dlc_message *m)
 {
     if (m->t == 0 || m->n_steps < 1 ||
         dlc_ranges_count(&m->ranges) != (uint64_t)m->n_steps * (uint64_t)isl->ops->batch(isl->trainer))
-        return dlc_fail(DLC_EPEER, "island %d: assignment of %lld steps with %llu samples makes no sense", isl->cfg.index,
-                        (long long)m->n_steps, (unsigned long long)dlc_ranges_count(&m->ranges));
+        return dlc_fail(DLC_EPEER, "island %d: assignment of %lld steps with %llu samples makes no sense",
+                        isl->cfg.index, (long long)m->n_steps, (unsigned long long)dlc_ranges_count(&m->ranges));
     if (is_stale(isl, m))
         return DLC_OK; /* came twice */
     DLC_TRY(keep_assignment(isl, m));
@@ -165,8 +166,14 @@ static dlc_err report_progress(dlc_island *isl, double norm, double lr)
     const struct dlc_message *a = &isl->assignment;
     int64_t step = a->first_step + isl->n_done - 1;
     double now_s = dlc_now_s();
-    struct dlc_message m = { .kind = DLC_MSG_PROGRESS, .incarnation = isl->cfg.incarnation, .t = a->t,
-                             .attempt = a->attempt, .step = step, .loss = isl->loss, .lr = lr, .grad_norm = norm,
+    struct dlc_message m = { .kind = DLC_MSG_PROGRESS,
+                             .incarnation = isl->cfg.incarnation,
+                             .t = a->t,
+                             .attempt = a->attempt,
+                             .step = step,
+                             .loss = isl->loss,
+                             .lr = lr,
+                             .grad_norm = norm,
                              .seconds = now_s - isl->step_began_s };
 
     if ((step + 1) % isl->cfg.progress_every != 0 && isl->n_done < a->n_steps && now_s - isl->last_progress_s < 1.0)
@@ -178,8 +185,12 @@ static dlc_err report_progress(dlc_island *isl, double norm, double lr)
 static dlc_err report_nonfinite(dlc_island *isl, double norm)
 {
     const struct dlc_message *a = &isl->assignment;
-    struct dlc_message m = { .kind = DLC_MSG_NONFINITE, .incarnation = isl->cfg.incarnation, .t = a->t,
-                             .attempt = a->attempt, .step = a->first_step + isl->n_done, .loss = isl->loss };
+    struct dlc_message m = { .kind = DLC_MSG_NONFINITE,
+                             .incarnation = isl->cfg.incarnation,
+                             .t = a->t,
+                             .attempt = a->attempt,
+                             .step = a->first_step + isl->n_done,
+                             .loss = isl->loss };
 
     snprintf(m.text, sizeof m.text, "loss %g, gradient norm %g: not finite%s", isl->loss, norm,
              isl->cfg.nonfinite == DLC_NONFINITE_SKIP ? " (more steps skipped than train.nonfinite_max allows)" : "");
@@ -192,8 +203,11 @@ static dlc_err contribute(dlc_island *isl)
 {
     const struct dlc_message *a = &isl->assignment;
     size_t n = isl->ops->n_params(isl->trainer);
-    struct dlc_message m = { .kind = DLC_MSG_CONTRIBUTION, .incarnation = isl->cfg.incarnation, .t = a->t,
-                             .attempt = a->attempt, .size_bytes = isl->cfg.codec->size_bytes(n) };
+    struct dlc_message m = { .kind = DLC_MSG_CONTRIBUTION,
+                             .incarnation = isl->cfg.incarnation,
+                             .t = a->t,
+                             .attempt = a->attempt,
+                             .size_bytes = isl->cfg.codec->size_bytes(n) };
     void *slot = isl->ep->ops->slot(isl->ep);
 
     /* The state first: should this process die right after, its next life needs it. */
@@ -219,7 +233,8 @@ static dlc_err apply(dlc_island *isl)
     double norm = NAN, lr = 0;
     bool bad;
 
-    /* A step that is left out changes nothing. In lockstep all must do the same, so only what all share counts there. */
+    /* A step that is left out changes nothing. In lockstep all must do the same, so only what all share counts there.
+     */
     if (isl->cfg.lockstep || isfinite(isl->loss))
         isl->ops->apply(isl->trainer, &norm, &lr, isl->assignment.first_step + isl->n_done);
     bad = !isfinite(norm) || !isfinite(isl->loss);
@@ -232,8 +247,11 @@ static dlc_err apply(dlc_island *isl)
 
 static dlc_err hand_in_gradient(dlc_island *isl)
 {
-    struct dlc_message m = { .kind = DLC_MSG_GRADIENT, .incarnation = isl->cfg.incarnation, .t = isl->assignment.t,
-                             .attempt = isl->assignment.attempt, .step = isl->assignment.first_step + isl->n_done };
+    struct dlc_message m = { .kind = DLC_MSG_GRADIENT,
+                             .incarnation = isl->cfg.incarnation,
+                             .t = isl->assignment.t,
+                             .attempt = isl->assignment.attempt,
+                             .step = isl->assignment.first_step + isl->n_done };
     size_t size_bytes = isl->ops->n_params(isl->trainer) * sizeof(float);
 
     memcpy(isl->ep->ops->slot(isl->ep), isl->ops->grads(isl->trainer), size_bytes);
@@ -244,8 +262,11 @@ static dlc_err hand_in_gradient(dlc_island *isl)
 
 static dlc_err pause_now(dlc_island *isl)
 {
-    struct dlc_message m = { .kind = DLC_MSG_PAUSED, .incarnation = isl->cfg.incarnation, .t = isl->assignment.t,
-                             .attempt = isl->assignment.attempt, .step = isl->assignment.first_step + isl->n_done };
+    struct dlc_message m = { .kind = DLC_MSG_PAUSED,
+                             .incarnation = isl->cfg.incarnation,
+                             .t = isl->assignment.t,
+                             .attempt = isl->assignment.attempt,
+                             .step = isl->assignment.first_step + isl->n_done };
 
     /* A gradient that was handed in has changed nothing yet: it is computed again. */
     if ((isl->state == TRAINING || isl->state == AVERAGING) && isl->ops->save_paused && isl->n_done > 0)
@@ -276,7 +297,8 @@ static dlc_err on_mean(dlc_island *isl, const struct dlc_message *m)
 
     if (isl->state != AVERAGING || m->t != a->t || m->attempt != a->attempt || m->step != a->first_step + isl->n_done)
         return DLC_OK;
-    memcpy(isl->ops->grads(isl->trainer), isl->ep->ops->mean(isl->ep), isl->ops->n_params(isl->trainer) * sizeof(float));
+    memcpy(isl->ops->grads(isl->trainer), isl->ep->ops->mean(isl->ep),
+           isl->ops->n_params(isl->trainer) * sizeof(float));
     return apply(isl);
 }
 
@@ -287,10 +309,9 @@ dlc_err dlc_island_on_message(dlc_island *isl, const struct dlc_message *m)
     switch (m->kind) {
     case DLC_MSG_ASSIGN: return on_assign(isl, m);
     case DLC_MSG_MEAN: return on_mean(isl, m);
-    case DLC_MSG_PAUSE:
-        isl->pause_wanted = true;
-        return isl->state == TRAINING ? DLC_OK : pause_now(isl);
+    case DLC_MSG_PAUSE: isl->pause_wanted = true; return isl->state == TRAINING ? DLC_OK : pause_now(isl);
     case DLC_MSG_FINISH: isl->state = LEAVING; return DLC_OK;
-    default: return dlc_fail(DLC_EPEER, "island %d: message of kind %d is not for islands", isl->cfg.index, (int)m->kind);
+    default:
+        return dlc_fail(DLC_EPEER, "island %d: message of kind %d is not for islands", isl->cfg.index, (int)m->kind);
     }
 }

@@ -1,8 +1,8 @@
 /* One island: takes assignments, trains alone for the steps of a round, hands in its outer gradient.
  *
- * Driven from outside and never blocking: messages go in through dlc_island_on_message, dlc_island_work does one unit of
- * work (about one inner step). The same code runs under virtual time with a toy trainer, in one process with all islands,
- * and in a process of its own (island_main.h). What it trains is behind a table: a real model (trainer.h), or anything
+ * Driven from outside and never blocking: messages go in through dlc_island_on_message, dlc_island_work does one unit
+ * of work (about one inner step). The same code runs under virtual time with a toy trainer, in one process with all
+ * islands, and in a process of its own (island_main.h). What it trains is behind a table: a real model (trainer.h), or anything
  * with parameters and gradients. */
 #ifndef DLC_ISLAND_ISLAND_H
 #define DLC_ISLAND_ISLAND_H
@@ -25,12 +25,12 @@ struct dlc_trainer_ops {
     /* The caller wrote into params(). */
     void (*params_changed)(void *self);
 
-    /* Gradient of inner step `step` (whole run, from 0) on samples [offset, offset + batch) of the lease, mean over tokens.
-     * *loss: mean loss in nats. */
+    /* Gradient of inner step `step` (whole run, from 0) on samples [offset, offset + batch) of the lease, mean over
+     * tokens. *loss: mean loss in nats. */
     dlc_err (*gradient)(void *self, double *loss, const struct dlc_ranges *lease, uint64_t offset, int64_t step);
     int (*batch)(void *self); /* samples an inner step takes */
 
-    /* One optimizer step with the gradients there are. *norm: their global norm; when it is not finite nothing changed. */
+    /* One optimizer step with the gradients there are. *norm: their global norm; when not finite nothing changed. */
     void (*apply)(void *self, double *norm, double *lr, int64_t step);
 
     /* The inner state after outer step state_step; 0: fresh. own_params: its parameters too. */
@@ -39,8 +39,8 @@ struct dlc_trainer_ops {
      * contribution was not let in. */
     dlc_err (*save)(void *self, uint64_t state_step, uint64_t base_step, int n_skipped);
 
-    /* A stop in mid-round: everything after n_done steps of this assignment; and back, *n_done 0 when there is none that
-     * fits the assignment exactly. NULL: not kept, the round starts again. */
+    /* A stop in mid-round: everything after n_done steps of this assignment; and back, *n_done 0 when there is none
+     * that fits the assignment exactly. NULL: not kept, the round starts again. */
     dlc_err (*save_paused)(void *self, const struct dlc_message *assignment, int64_t n_done, int n_skipped);
     dlc_err (*load_paused)(void *self, const struct dlc_message *assignment, int64_t *n_done, int *n_skipped);
 };

@@ -25,15 +25,19 @@ struct dlc_exchange_size dlc_exchange_size_of(const struct dlc_config *config)
 
     if (lockstep && slot < n * sizeof(float))
         slot = n * sizeof(float);
-    return (struct dlc_exchange_size){ .n_islands = config->train.islands, .n_params = n, .slot_bytes = slot,
-                                       .lockstep = lockstep };
+    return (struct dlc_exchange_size){
+        .n_islands = config->train.islands, .n_params = n, .slot_bytes = slot, .lockstep = lockstep
+    };
 }
 
 struct dlc_island_config dlc_island_config_of(const struct dlc_config *config, int index, uint32_t incarnation)
 {
-    return (struct dlc_island_config){ .index = index, .incarnation = incarnation,
-                                       .lockstep = config->train.method == DLC_METHOD_DP, .codec = dlc_codec_of(config),
-                                       .nonfinite = config->train.nonfinite, .nonfinite_max = config->train.nonfinite_max,
+    return (struct dlc_island_config){ .index = index,
+                                       .incarnation = incarnation,
+                                       .lockstep = config->train.method == DLC_METHOD_DP,
+                                       .codec = dlc_codec_of(config),
+                                       .nonfinite = config->train.nonfinite,
+                                       .nonfinite_max = config->train.nonfinite_max,
                                        .progress_every = config->train.log_every };
 }
 

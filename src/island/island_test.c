@@ -13,7 +13,7 @@
 #define N 2
 #define BATCH 2
 
-/* --- a trainer that adds one to every parameter per step, and an endpoint that keeps what was said -------------------- */
+/* --- a trainer that adds one to every parameter per step, and an endpoint that keeps what was said ---------------- */
 
 struct bench {
     float params[N], grads[N], theta[2][N], slot[N];
@@ -31,11 +31,28 @@ struct endpoint {
     struct bench *b;
 };
 
-static size_t n_params(void *self) { (void)self; return N; }
-static float *params(void *self) { return ((struct bench *)self)->params; }
-static float *grads(void *self) { return ((struct bench *)self)->grads; }
-static void changed(void *self) { (void)self; }
-static int batch(void *self) { (void)self; return BATCH; }
+static size_t n_params(void *self)
+{
+    (void)self;
+    return N;
+}
+static float *params(void *self)
+{
+    return ((struct bench *)self)->params;
+}
+static float *grads(void *self)
+{
+    return ((struct bench *)self)->grads;
+}
+static void changed(void *self)
+{
+    (void)self;
+}
+static int batch(void *self)
+{
+    (void)self;
+    return BATCH;
+}
 
 static dlc_err gradient(void *self, double *loss, const struct dlc_ranges *lease, uint64_t offset, int64_t step)
 {
@@ -100,8 +117,8 @@ static dlc_err load_paused(void *self, const struct dlc_message *assignment, int
     return DLC_OK;
 }
 
-static const struct dlc_trainer_ops trainer = { n_params, params, grads, changed, gradient, batch,
-                                                apply, load, save, save_paused, load_paused };
+static const struct dlc_trainer_ops trainer = { n_params, params, grads, changed,     gradient,   batch,
+                                                apply,    load,   save,  save_paused, load_paused };
 
 static dlc_err say(dlc_endpoint *ep, const struct dlc_message *m)
 {
@@ -112,9 +129,18 @@ static dlc_err say(dlc_endpoint *ep, const struct dlc_message *m)
     return DLC_OK;
 }
 
-static void *slot(dlc_endpoint *ep) { return ((struct endpoint *)ep)->b->slot; }
-static const float *theta(dlc_endpoint *ep, uint64_t t) { return ((struct endpoint *)ep)->b->theta[t & 1]; }
-static const float *mean(dlc_endpoint *ep) { return ((struct endpoint *)ep)->b->slot; }
+static void *slot(dlc_endpoint *ep)
+{
+    return ((struct endpoint *)ep)->b->slot;
+}
+static const float *theta(dlc_endpoint *ep, uint64_t t)
+{
+    return ((struct endpoint *)ep)->b->theta[t & 1];
+}
+static const float *mean(dlc_endpoint *ep)
+{
+    return ((struct endpoint *)ep)->b->slot;
+}
 
 static const struct dlc_endpoint_ops endpoint_ops = { say, slot, theta, mean };
 static struct endpoint endpoint = { .base = { &endpoint_ops } };
@@ -150,8 +176,13 @@ static dlc_err hear(struct bench *b, const struct dlc_message *m)
 static dlc_err assign(struct bench *b, uint64_t t, uint32_t attempt, int64_t n_steps, uint64_t state_step)
 {
     struct dlc_range lease = { 0, 100, (uint64_t)n_steps * BATCH };
-    struct dlc_message m = { .kind = DLC_MSG_ASSIGN, .t = t, .attempt = attempt, .first_step = (int64_t)(t - 1) * n_steps,
-                             .n_steps = n_steps, .state_step = state_step, .ranges = { .items = &lease, .n = 1 },
+    struct dlc_message m = { .kind = DLC_MSG_ASSIGN,
+                             .t = t,
+                             .attempt = attempt,
+                             .first_step = (int64_t)(t - 1) * n_steps,
+                             .n_steps = n_steps,
+                             .state_step = state_step,
+                             .ranges = { .items = &lease, .n = 1 },
                              .digest = dlc_sha256(b->theta[(t - 1) & 1], sizeof b->theta[0]) };
 
     return hear(b, &m);
@@ -169,7 +200,7 @@ static const struct dlc_message *last_said(const struct bench *b)
     return &b->said[b->n_said - 1];
 }
 
-/* --- rounds ----------------------------------------------------------------------------------------------------------- */
+/* --- rounds ------------------------------------------------------------------------------------------------------- */
 
 static void a_round(void **state)
 {
@@ -210,17 +241,17 @@ static void assignments_that_make_no_sense_are_refused(void **state)
         uint64_t samples;
         const char *why;
     } rows[] = {
-        { 0, 3, 6, "outer steps begin with 1" },
-        { 1, 0, 0, "no steps" },
-        { 1, -1, 6, "negative" },
-        { 1, 3, 5, "a sample too few" },
-        { 1, 3, 7, "a sample too many" },
+        { 0, 3, 6, "outer steps begin with 1" }, { 1, 0, 0, "no steps" },          { 1, -1, 6, "negative" },
+        { 1, 3, 5, "a sample too few" },         { 1, 3, 7, "a sample too many" },
     };
 
     (void)state;
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
         struct dlc_range lease = { 0, 0, rows[k].samples };
-        struct dlc_message m = { .kind = DLC_MSG_ASSIGN, .t = rows[k].t, .attempt = 1, .n_steps = rows[k].n_steps,
+        struct dlc_message m = { .kind = DLC_MSG_ASSIGN,
+                                 .t = rows[k].t,
+                                 .attempt = 1,
+                                 .n_steps = rows[k].n_steps,
                                  .ranges = { .items = &lease, .n = 1 } };
         struct bench b;
 
@@ -258,8 +289,9 @@ static void damaged_theta_is_asked_for_again(void **state)
     open_plain(&b);
     {
         struct dlc_range lease = { 0, 0, 4 };
-        struct dlc_message m = { .kind = DLC_MSG_ASSIGN, .t = 1, .attempt = 1, .n_steps = 2,
-                                 .ranges = { .items = &lease, .n = 1 } };
+        struct dlc_message m = {
+            .kind = DLC_MSG_ASSIGN, .t = 1, .attempt = 1, .n_steps = 2, .ranges = { .items = &lease, .n = 1 }
+        };
 
         assert_int_equal(hear(&b, &m), DLC_OK); /* the digest is another one */
         assert_int_equal(last_said(&b)->kind, DLC_MSG_RESUPPLY);
@@ -271,7 +303,7 @@ static void damaged_theta_is_asked_for_again(void **state)
     dlc_island_destroy(b.island);
 }
 
-/* --- losses that are not finite --------------------------------------------------------------------------------------- */
+/* --- losses that are not finite ----------------------------------------------------------------------------------- */
 
 static void nonfinite_policies(void **state)
 {
@@ -310,7 +342,7 @@ static void nonfinite_policies(void **state)
     }
 }
 
-/* --- stopping ---------------------------------------------------------------------------------------------------------- */
+/* --- stopping ----------------------------------------------------------------------------------------------------- */
 
 static void a_stop_keeps_what_was_done(void **state)
 {

@@ -23,7 +23,7 @@ struct dlc_trainer {
     size_t n;
     struct dlc_param *table;
     size_t n_table;
-    float *m, *v; /* [N] each, one arena */
+    float *m, *v;              /* [N] each, one arena */
     int32_t *tokens, *targets; /* [micro_batch][T] */
     int64_t adam_step;
     struct dlc_schedule schedule;
@@ -47,11 +47,14 @@ dlc_err dlc_inner_state_path(char out[DLC_PATH_MAX], const char *island_folder, 
 
 static struct dlc_model_options model_options(const struct dlc_config *config)
 {
-    return (struct dlc_model_options){ .max_batch = config->train.micro_batch, .max_seq = config->model.shape.context,
-                                       .training = true, .precision = config->train.precision };
+    return (struct dlc_model_options){ .max_batch = config->train.micro_batch,
+                                       .max_seq = config->model.shape.context,
+                                       .training = true,
+                                       .precision = config->train.precision };
 }
 
-void dlc_trainer_memory_plan(struct dlc_trainer_memory *out, const struct dlc_config *config, const dlc_backend *backend)
+void dlc_trainer_memory_plan(struct dlc_trainer_memory *out, const struct dlc_config *config,
+                             const dlc_backend *backend)
 {
     struct dlc_model_options options = model_options(config);
     struct dlc_model_memory model;
@@ -68,11 +71,17 @@ static void set_hyper_parameters(dlc_trainer *t)
 {
     const struct dlc_config *c = t->config;
 
-    t->schedule = (struct dlc_schedule){ .kind = c->optim.schedule, .lr = c->optim.lr, .min_ratio = c->optim.min_ratio,
-                                         .decay_fraction = c->optim.decay_fraction, .warmup_steps = c->optim.warmup,
+    t->schedule = (struct dlc_schedule){ .kind = c->optim.schedule,
+                                         .lr = c->optim.lr,
+                                         .min_ratio = c->optim.min_ratio,
+                                         .decay_fraction = c->optim.decay_fraction,
+                                         .warmup_steps = c->optim.warmup,
                                          .total_steps = c->train.steps };
-    t->adamw = (struct dlc_adamw_config){ .beta1 = c->optim.beta1, .beta2 = c->optim.beta2, .eps = c->optim.eps,
-                                          .weight_decay = c->optim.weight_decay, .clip = c->optim.clip };
+    t->adamw = (struct dlc_adamw_config){ .beta1 = c->optim.beta1,
+                                          .beta2 = c->optim.beta2,
+                                          .eps = c->optim.eps,
+                                          .weight_decay = c->optim.weight_decay,
+                                          .clip = c->optim.clip };
 }
 
 static dlc_err allocate(dlc_trainer *t)
@@ -129,13 +138,28 @@ void dlc_trainer_destroy(dlc_trainer *t)
     dlc_free(t);
 }
 
-static size_t op_n_params(void *self) { return ((dlc_trainer *)self)->n; }
-static float *op_params(void *self) { return dlc_model_params(((dlc_trainer *)self)->model); }
-static float *op_grads(void *self) { return dlc_model_grads(((dlc_trainer *)self)->model); }
-static void op_params_changed(void *self) { dlc_model_params_changed(((dlc_trainer *)self)->model); }
-static int op_batch(void *self) { return ((dlc_trainer *)self)->config->train.batch; }
+static size_t op_n_params(void *self)
+{
+    return ((dlc_trainer *)self)->n;
+}
+static float *op_params(void *self)
+{
+    return dlc_model_params(((dlc_trainer *)self)->model);
+}
+static float *op_grads(void *self)
+{
+    return dlc_model_grads(((dlc_trainer *)self)->model);
+}
+static void op_params_changed(void *self)
+{
+    dlc_model_params_changed(((dlc_trainer *)self)->model);
+}
+static int op_batch(void *self)
+{
+    return ((dlc_trainer *)self)->config->train.batch;
+}
 
-/* --- steps --------------------------------------------------------------------------------------------------------- */
+/* --- steps -------------------------------------------------------------------------------------------------------- */
 
 /* The sample that stands at `offset` of the lease. */
 static uint64_t sample_at(int *pool, const struct dlc_ranges *lease, uint64_t offset)
@@ -182,7 +206,7 @@ static void op_apply(void *self, double *norm, double *lr, int64_t step)
     dlc_model_params_changed(t->model);
 }
 
-/* --- inner state on disk ------------------------------------------------------------------------------------------- */
+/* --- inner state on disk ------------------------------------------------------------------------------------------ */
 
 enum { META_MAX = 8 };
 
@@ -236,7 +260,8 @@ static dlc_err check_owner(const dlc_trainer *t, const dlc_st_file *f, const cha
         return dlc_fail(DLC_EINPUT, "%s: belongs to run %.40s, this is run %s", path, run ? run : "(none)", t->run_id);
     DLC_TRY(metadata_int(&island, f, "island", path));
     if (island != t->island)
-        return dlc_fail(DLC_EINPUT, "%s: belongs to island %lld, this is island %d", path, (long long)island, t->island);
+        return dlc_fail(DLC_EINPUT, "%s: belongs to island %lld, this is island %d", path, (long long)island,
+                        t->island);
     return DLC_OK;
 }
 
@@ -317,14 +342,15 @@ static dlc_err op_save(void *self, uint64_t state_step, uint64_t base_step, int 
     return remove_others(t, state_step, base_step);
 }
 
-/* --- a stop in mid-round ------------------------------------------------------------------------------------------- */
+/* --- a stop in mid-round ------------------------------------------------------------------------------------------ */
 
 /* Everything that the work done so far depended on, as text. Free with dlc_free. */
 static char *assignment_key(const struct dlc_message *a)
 {
-    json_t *v = json_pack("{s:I, s:I, s:I, s:I, s:b, s:o}", "t", (json_int_t)a->t, "first_step", (json_int_t)a->first_step,
-                          "n_steps", (json_int_t)a->n_steps, "state_step", (json_int_t)a->state_step, "own_params",
-                          (int)a->own_params, "ranges", dlc_ranges_to_json(&a->ranges));
+    json_t *v =
+        json_pack("{s:I, s:I, s:I, s:I, s:b, s:o}", "t", (json_int_t)a->t, "first_step", (json_int_t)a->first_step,
+                  "n_steps", (json_int_t)a->n_steps, "state_step", (json_int_t)a->state_step, "own_params",
+                  (int)a->own_params, "ranges", dlc_ranges_to_json(&a->ranges));
     char hex[DLC_SHA256_HEX], *text = NULL;
 
     dlc_sha256_to_hex(hex, &a->digest);

@@ -1,9 +1,9 @@
 /* What an island trains in earnest: a model on samples of a dataset with AdamW, its inner state kept in files.
  *
  * Files, in the island's own folder (run/islands/03/):
- *   inner-000040.safetensors   inner state after outer step 40: exp_avg, exp_avg_sq and, where a contribution may be lost
- *                              (outer.drop), params; all [N] in the order of the parameter table. Metadata: run, island,
- *                              outer_step, adam_step, n_skipped
+ *   inner-000040.safetensors   inner state after outer step 40: exp_avg, exp_avg_sq and, where a contribution may be
+ *                              lost (outer.drop), params; all [N] in the order of the parameter table. Metadata: run,
+ *                              island, outer_step, adam_step, n_skipped
  *   paused.safetensors         the same with params, in the middle of a round; metadata names the assignment exactly */
 #ifndef DLC_ISLAND_TRAINER_H
 #define DLC_ISLAND_TRAINER_H
@@ -28,7 +28,8 @@ extern const struct dlc_trainer_ops dlc_trainer_ops;
 struct dlc_trainer_memory {
     size_t params, grads, moments, activations, scratch;
 };
-void dlc_trainer_memory_plan(struct dlc_trainer_memory *out, const struct dlc_config *config, const dlc_backend *backend);
+void dlc_trainer_memory_plan(struct dlc_trainer_memory *out, const struct dlc_config *config,
+                             const dlc_backend *backend);
 
 /* "inner-000040.safetensors" joined to the island's folder, and the folder itself ("<run>/islands/03"). */
 dlc_err dlc_inner_state_path(char out[DLC_PATH_MAX], const char *island_folder, uint64_t outer_step);

@@ -58,10 +58,22 @@ uint64_t dlc_coord_n_rounds(const struct dlc_coord_config *config)
     return (uint64_t)((config->total_steps + config->H - 1) / config->H);
 }
 
-uint64_t dlc_coord_t(const dlc_coord *c) { return c->t; }
-const float *dlc_coord_theta(const dlc_coord *c) { return c->theta[c->t & 1]; }
-const struct dlc_sha256 *dlc_coord_theta_digest(const dlc_coord *c) { return &c->theta_digest; }
-const dlc_ledger *dlc_coord_ledger(const dlc_coord *c) { return c->ledger; }
+uint64_t dlc_coord_t(const dlc_coord *c)
+{
+    return c->t;
+}
+const float *dlc_coord_theta(const dlc_coord *c)
+{
+    return c->theta[c->t & 1];
+}
+const struct dlc_sha256 *dlc_coord_theta_digest(const dlc_coord *c)
+{
+    return &c->theta_digest;
+}
+const dlc_ledger *dlc_coord_ledger(const dlc_coord *c)
+{
+    return c->ledger;
+}
 
 bool dlc_coord_is_finished(const dlc_coord *c)
 {
@@ -161,8 +173,8 @@ static dlc_err close_if_due(dlc_coord *c, int64_t now_ns)
 
 static bool is_of_this_round(const dlc_coord *c, const struct dlc_event *ev)
 {
-    return ev->incarnation == c->islands[ev->island].incarnation && c->round == DLC_ROUND_TRAINING && ev->t == c->t + 1 &&
-           ev->attempt == c->attempt;
+    return ev->incarnation == c->islands[ev->island].incarnation && c->round == DLC_ROUND_TRAINING &&
+           ev->t == c->t + 1 && ev->attempt == c->attempt;
 }
 
 /* Everybody again from theta(t-1); what came in counts no more, nor do refusals and a deadline drawn from it. */
@@ -303,7 +315,8 @@ static dlc_err on_progress(dlc_coord *c, int64_t now_ns, const struct dlc_event 
     return DLC_OK;
 }
 
-/* An assignment that came so late that theta(t-1) is gone is stale and needs nothing; otherwise the bits were damaged. */
+/* An assignment that came so late that theta(t-1) is gone is stale and needs nothing; otherwise the bits were damaged.
+ */
 static dlc_err on_resupply(dlc_coord *c, int64_t now_ns, const struct dlc_event *ev)
 {
     struct dlc__island *isl = &c->islands[ev->island];
@@ -354,9 +367,11 @@ static dlc_err on_nonfinite(dlc_coord *c, int64_t now_ns, const struct dlc_event
     if (!is_of_this_round(c, ev) || c->islands[ev->island].state != DLC_ISLAND_TRAINING)
         return DLC_OK;
     if (c->n_rollbacks >= c->cfg.nonfinite_rollbacks_max)
-        return dlc__coord_fail(c, DLC_EFAIL, "island %d, step %lld: %s; %d rollbacks were made, %d are allowed (train.nonfinite"
-                               ", train.nonfinite_max); a lower optim.lr may help", ev->island, (long long)ev->step,
-                               ev->text ? ev->text : "non-finite loss", c->n_rollbacks, c->cfg.nonfinite_rollbacks_max);
+        return dlc__coord_fail(c, DLC_EFAIL,
+                               "island %d, step %lld: %s; %d rollbacks were made, %d are allowed (train.nonfinite"
+                               ", train.nonfinite_max); a lower optim.lr may help",
+                               ev->island, (long long)ev->step, ev->text ? ev->text : "non-finite loss", c->n_rollbacks,
+                               c->cfg.nonfinite_rollbacks_max);
     c->n_rollbacks++;
     for (int i = 0; i < c->cfg.n_islands; i++) {
         struct dlc__island *isl = &c->islands[i];
@@ -410,8 +425,8 @@ static dlc_err find_silent(dlc_coord *c, int64_t now_ns)
         if (!isl->member || isl->state != DLC_ISLAND_TRAINING || isl->refused || waited_s <= limit_s)
             continue;
         isl->last_heard_ns = now_ns; /* said once a limit */
-        DLC_TRY(dlc__coord_push(
-            c, (struct dlc_action){ .kind = DLC_ACTION_SUSPECT, .island = i, .t = c->t + 1, .waited_s = waited_s }));
+        DLC_TRY(dlc__coord_push(c, (struct dlc_action){
+                                       .kind = DLC_ACTION_SUSPECT, .island = i, .t = c->t + 1, .waited_s = waited_s }));
     }
     return DLC_OK;
 }
@@ -438,7 +453,8 @@ dlc_err dlc_coord_event(dlc_coord *c, int64_t now_ns, const struct dlc_event *ev
 {
     if (c->failed)
         return DLC_OK;
-    if (ev->kind != DLC_EVENT_COMMITTED && ev->kind != DLC_EVENT_TICK && (ev->island < 0 || ev->island >= c->cfg.n_islands))
+    if (ev->kind != DLC_EVENT_COMMITTED && ev->kind != DLC_EVENT_TICK &&
+        (ev->island < 0 || ev->island >= c->cfg.n_islands))
         return dlc_fail(DLC_EFAIL, "event of island %d, there are %d", ev->island, c->cfg.n_islands);
     switch (ev->kind) {
     case DLC_EVENT_HELLO: return on_hello(c, now_ns, ev);

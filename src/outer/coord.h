@@ -1,10 +1,10 @@
-/* The coordinator's core: membership, rounds, ledger, records and the outer step. Events and time in, actions out; it owns
- * no socket, no thread, no file and no clock, so the same code runs in one thread under virtual time with a seeded
- * schedule of faults, on one machine with processes, and across machines.
+/* The coordinator's core: membership, rounds, ledger, records and the outer step. Events and time in, actions out; it
+ * owns no socket, no thread, no file and no clock, so the same code runs in one thread under virtual time with a seeded
+ * schedule of faults, on one machine with processes, and across machines. docs/protocol.md is the whole of it in words.
  *
  * One round (outer step t):
  *
- *   WAITING   until the islands wanted are here        -> every READY island gets an ASSIGN: lease, steps, state to start from
+ *   WAITING   until the islands wanted are here        -> every READY island gets an ASSIGN: lease, steps, state
  *   TRAINING  until every member has contributed,      -> merge in island order, theta(t), record t
  *             was refused, or (policy) the deadline passed
  *   CLOSED    until the driver says record t is durable -> next round, or FINISHED after the last
@@ -20,8 +20,9 @@
  *   (* LOST or AWAY members of the open round get their assignment again: same lease, same steps, so the result is the
  *      same as if nothing had happened.)
  *
- * An island's inner state (AdamW moments, step) is a function of the committed history: it moves only with a record that
- * names the island (summed or dropped). Whoever was refused, late or lost goes back to the state of its last record.
+ * An island's inner state (AdamW moments, step) is a function of the committed history: it moves only with a record
+ * that names the island (summed or dropped). Whoever was refused, late or lost goes back to the state of its last
+ * record.
  *
  * Messages of an older incarnation, attempt or outer step change nothing. */
 #ifndef DLC_OUTER_COORD_H
@@ -57,7 +58,7 @@ struct dlc_coord_config {
     const struct dlc_codec *codec;
 
     /* Lockstep: islands average gradients every inner step (data parallelism), so they end a round with the same bits.
-     * A lost member makes all start the round again, and contributions that differ are a fork, reported as DLC_EFAIL. */
+     * A lost member makes all start the round again; contributions that differ are a fork, reported as DLC_EFAIL. */
     bool lockstep;
 
     /* Policy when a member does not come back: wait for it (it is restarted by somebody), or close without it once
@@ -87,7 +88,7 @@ typedef enum {
     DLC_EVENT_CONTRIBUTION, /* island, incarnation, t, attempt, payload, digest */
     DLC_EVENT_PROGRESS,     /* island, incarnation: it is alive and moved on */
     DLC_EVENT_NONFINITE,    /* island, incarnation, t, attempt, step, text */
-    DLC_EVENT_OUT_OF_STEP,  /* island, incarnation, t, attempt: in lockstep members stand before different inner steps */
+    DLC_EVENT_OUT_OF_STEP,  /* island, incarnation, t, attempt: in lockstep members stand before different steps */
     DLC_EVENT_RESUPPLY,     /* island, incarnation, t, attempt: theta(t-1) did not arrive as it was sent */
     DLC_EVENT_LOST,         /* island, incarnation: its connection closed or it died */
     DLC_EVENT_COMMITTED,    /* t: record t is durable */
@@ -110,8 +111,8 @@ struct dlc_event {
 typedef enum {
     DLC_ACTION_ASSIGN,  /* island, assignment */
     DLC_ACTION_REFUSED, /* island, t, text: log and count it; the island waits for its next assignment */
-    DLC_ACTION_CLOSED,  /* t, record: theta(t) stands in dlc_coord_theta(); publish it, make the record durable, then send
-                           DLC_EVENT_COMMITTED. With publish_before_commit the assignments of t+1 precede this action. */
+    DLC_ACTION_CLOSED,  /* t, record: theta(t) stands in dlc_coord_theta(); publish it, make the record durable, then
+                           send DLC_EVENT_COMMITTED. With publish_before_commit the assignments of t+1 come before. */
     DLC_ACTION_SUSPECT, /* island, waited_s: silent for far longer than was observed before; restart it or drop it */
     DLC_ACTION_FINISHED, /* the last record is durable; islands may leave */
     DLC_ACTION_FAILED   /* code, text: the run cannot go on; history up to the last record is whole */
@@ -138,8 +139,9 @@ typedef struct dlc_coord dlc_coord;
 dlc_err dlc_coord_create(dlc_coord **out, const struct dlc_coord_config *config, float *const theta[2],
                          float *const state[2], dlc_pool *pool);
 
-/* Continues after record t: `saved` is what dlc_coord_to_json gave then, theta[t & 1] and state are filled with what was
- * saved, `last` is record t (NULL when t = 0). Digests are compared with the record: DLC_EINPUT when they differ. */
+/* Continues after record t: `saved` is what dlc_coord_to_json gave then, theta[t & 1] and state are filled with what
+ * was saved, `last` is record t (NULL when t = 0). Digests are compared with the record, and what does not fit together
+ * is DLC_EINPUT. `saved` may be hostile. */
 dlc_err dlc_coord_resume(dlc_coord **out, const struct dlc_coord_config *config, float *const theta[2],
                          float *const state[2], dlc_pool *pool, const json_t *saved, const struct dlc_record *last);
 void dlc_coord_destroy(dlc_coord *c); /* accepts NULL */

@@ -17,7 +17,13 @@ double dlc__ring_median(const struct dlc__ring *r);
 double dlc__ring_spread(const struct dlc__ring *r); /* 1.4826 x median absolute deviation */
 double dlc__ring_max(const struct dlc__ring *r);
 
-typedef enum { DLC_ISLAND_AWAY, DLC_ISLAND_READY, DLC_ISLAND_TRAINING, DLC_ISLAND_DONE, DLC_ISLAND_LOST } dlc_island_state;
+typedef enum {
+    DLC_ISLAND_AWAY,
+    DLC_ISLAND_READY,
+    DLC_ISLAND_TRAINING,
+    DLC_ISLAND_DONE,
+    DLC_ISLAND_LOST
+} dlc_island_state;
 
 struct dlc__island {
     dlc_island_state state;

@@ -1,7 +1,7 @@
 /* The coordinator's core against time, non-finite losses and simulated losses. */
 #include "outer/coord_test_util.h"
 
-/* --- silence -------------------------------------------------------------------------------------------------------- */
+/* --- silence ------------------------------------------------------------------------------------------------------ */
 
 static void progress_every(struct bench *b, int64_t ns, int times)
 {
@@ -73,7 +73,7 @@ static void who_is_lost_is_not_suspect(void **state)
     bench_close(&b);
 }
 
-/* --- rounds that close without somebody ------------------------------------------------------------------------------ */
+/* --- rounds that close without somebody --------------------------------------------------------------------------- */
 
 static struct dlc_coord_config impatient(int n_islands, int quorum)
 {
@@ -166,7 +166,7 @@ static void waiting_for_all_knows_no_deadline(void **state)
     bench_close(&b);
 }
 
-/* --- non-finite losses ---------------------------------------------------------------------------------------------- */
+/* --- non-finite losses -------------------------------------------------------------------------------------------- */
 
 static void a_nonfinite_loss_stops_the_run(void **state)
 {
@@ -181,7 +181,8 @@ static void a_nonfinite_loss_stops_the_run(void **state)
     ev.step = 3;
     ev.text = "loss nan";
     assert_int_equal(give(&b, &ev), DLC_OK);
-    assert_string_equal(last_action(&b, DLC_ACTION_FAILED)->text, "island 1, step 3: loss nan");
+    assert_non_null(
+        strstr(last_action(&b, DLC_ACTION_FAILED)->text, "island 1, step 3: loss nan; 0 rollbacks were made"));
     bench_close(&b);
 }
 
@@ -211,8 +212,8 @@ static void a_rollback_starts_the_round_anew(void **state)
     bench_close(&b);
 }
 
-/* What was known of the attempt that was given up (who was refused, when it would close, when an island last spoke) says
- * nothing about the next one. */
+/* What was known of the attempt that was given up (who was refused, when it would close, when an island last spoke)
+ * says nothing about the next one. */
 static void a_rollback_forgets_the_attempt(void **state)
 {
     struct dlc_coord_config cfg = impatient(3, 2);
@@ -259,7 +260,7 @@ static void a_rollback_forgets_the_attempt(void **state)
     bench_close(&b);
 }
 
-/* --- simulated losses ----------------------------------------------------------------------------------------------- */
+/* --- simulated losses --------------------------------------------------------------------------------------------- */
 
 /* Which contributions of 10 rounds of 6 islands are lost, as a text of d and s. */
 static void drops_of(char out[61], double drop, uint64_t seed)

@@ -130,7 +130,7 @@ static void an_open_round_is_not_saved(void **state)
     bench_close(&b);
 }
 
-/* --- what is refused ------------------------------------------------------------------------------------------------ */
+/* --- what is refused ---------------------------------------------------------------------------------------------- */
 
 /* Three rounds of the run with samples pending. */
 static struct kept example(const struct dlc_coord_config *cfg)
@@ -147,11 +147,26 @@ static struct kept example(const struct dlc_coord_config *cfg)
     return k;
 }
 
-static void flip_theta(struct kept *k) { k->theta[2] = nextafterf(k->theta[2], 9); }
-static void flip_state(struct kept *k) { k->state[0][1] = nextafterf(k->state[0][1], 9); }
-static void older_record(struct kept *k) { k->record.t = 2; }
-static void other_record(struct kept *k) { k->record.theta.bytes[0] ^= 1; }
-static void other_run(struct kept *k) { k->record.run[0] = 'f'; }
+static void flip_theta(struct kept *k)
+{
+    k->theta[2] = nextafterf(k->theta[2], 9);
+}
+static void flip_state(struct kept *k)
+{
+    k->state[0][1] = nextafterf(k->state[0][1], 9);
+}
+static void older_record(struct kept *k)
+{
+    k->record.t = 2;
+}
+static void other_record(struct kept *k)
+{
+    k->record.theta.bytes[0] ^= 1;
+}
+static void other_run(struct kept *k)
+{
+    k->record.run[0] = 'f';
+}
 
 static void state_that_does_not_match_the_record_is_refused(void **state)
 {
@@ -207,26 +222,37 @@ static void hostile_saved_states_are_refused(void **state)
         { "t", "9223372036854775807", "far beyond" },
         { "tokens", "-1", "negative" },
         { "tokens", "1.5", "no integer" },
+        { "tokens", "9223372036854775807", "no room for one more" },
         { "rollbacks", "2147483648", "too many" },
         { "norms", "{}", "not an array" },
         { "norms", "[\"1\"]", "a string" },
         { "norms", "[-1.0]", "negative" },
-        { "norms", "[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,"
-                   "0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0]", "65 of them" },
+        { "norms",
+          "[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,"
+          "0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0]",
+          "65 of them" },
         { "islands", "[]", "none" },
         { "islands", "[{},{},{}]", "empty ones" },
-        { "islands", "[{\"state_step\":4,\"own_params\":false,\"pending\":[]},"
-                     "{\"state_step\":0,\"own_params\":false,\"pending\":[]},"
-                     "{\"state_step\":0,\"own_params\":false,\"pending\":[]}]", "a state of a step to come" },
-        { "islands", "[{\"state_step\":0,\"own_params\":true,\"pending\":[]},"
-                     "{\"state_step\":0,\"own_params\":false,\"pending\":[]},"
-                     "{\"state_step\":0,\"own_params\":false,\"pending\":[]}]", "own parameters of nothing" },
-        { "islands", "[{\"state_step\":0,\"own_params\":false,\"pending\":[[0,0,1]]},"
-                     "{\"state_step\":0,\"own_params\":false,\"pending\":[]},"
-                     "{\"state_step\":0,\"own_params\":false,\"pending\":[]}]", "pending samples that are not leased" },
-        { "islands", "[{\"state_step\":0,\"own_params\":false,\"pending\":[]},"
-                     "{\"state_step\":0,\"own_params\":false,\"pending\":[]},"
-                     "{\"state_step\":0,\"own_params\":false,\"pending\":[]}]", "leases that nobody has pending" },
+        { "islands",
+          "[{\"state_step\":4,\"own_params\":false,\"pending\":[]},"
+          "{\"state_step\":0,\"own_params\":false,\"pending\":[]},"
+          "{\"state_step\":0,\"own_params\":false,\"pending\":[]}]",
+          "a state of a step to come" },
+        { "islands",
+          "[{\"state_step\":0,\"own_params\":true,\"pending\":[]},"
+          "{\"state_step\":0,\"own_params\":false,\"pending\":[]},"
+          "{\"state_step\":0,\"own_params\":false,\"pending\":[]}]",
+          "own parameters of nothing" },
+        { "islands",
+          "[{\"state_step\":0,\"own_params\":false,\"pending\":[[0,0,1]]},"
+          "{\"state_step\":0,\"own_params\":false,\"pending\":[]},"
+          "{\"state_step\":0,\"own_params\":false,\"pending\":[]}]",
+          "pending samples that are not leased" },
+        { "islands",
+          "[{\"state_step\":0,\"own_params\":false,\"pending\":[]},"
+          "{\"state_step\":0,\"own_params\":false,\"pending\":[]},"
+          "{\"state_step\":0,\"own_params\":false,\"pending\":[]}]",
+          "leases that nobody has pending" },
         { "ledger", "[]", "no pools" },
         { "ledger", "[{\"next\":90,\"held\":[]}]", "no leases for what is pending" },
         { "ledger", "[{\"next\":90,\"held\":[]},{\"next\":0,\"held\":[]}]", "two pools" },

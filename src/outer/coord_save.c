@@ -53,8 +53,8 @@ static json_t *islands_to_json(const dlc_coord *c)
 dlc_err dlc__coord_save(dlc_coord *c)
 {
     json_t *v = json_pack("{s:s, s:I, s:I, s:i, s:o, s:o, s:o}", "run", c->cfg.run, "t", (json_int_t)c->t, "tokens",
-                          (json_int_t)c->n_tokens, "rollbacks", c->n_rollbacks, "norms", ring_to_json(&c->norms), "islands",
-                          islands_to_json(c), "ledger", dlc_ledger_to_json(c->ledger));
+                          (json_int_t)c->n_tokens, "rollbacks", c->n_rollbacks, "norms", ring_to_json(&c->norms),
+                          "islands", islands_to_json(c), "ledger", dlc_ledger_to_json(c->ledger));
 
     if (!v)
         return dlc_fail(DLC_ENOMEM, "out of memory: coordinator's state");
@@ -115,7 +115,7 @@ static dlc_err from_json(dlc_coord *c, const json_t *saved, const char *where)
     if (strcmp(run, c->cfg.run) != 0)
         return dlc_fail(DLC_EINPUT, "%s: belongs to run %.40s, this is run %s", where, run, c->cfg.run);
     DLC_TRY(dlc_json_get_int(&t, saved, "t", 0, (int64_t)dlc_coord_n_rounds(&c->cfg), where));
-    DLC_TRY(dlc_json_get_int(&tokens, saved, "tokens", 0, INT64_MAX, where));
+    DLC_TRY(dlc_json_get_int(&tokens, saved, "tokens", 0, INT64_MAX / 2, where));
     DLC_TRY(dlc_json_get_int(&rollbacks, saved, "rollbacks", 0, INT32_MAX, where));
     c->t = (uint64_t)t;
     c->n_tokens = (uint64_t)tokens;
@@ -123,7 +123,8 @@ static dlc_err from_json(dlc_coord *c, const json_t *saved, const char *where)
     DLC_TRY(ring_from_json(&c->norms, json_object_get(saved, "norms"), where));
     DLC_TRY(dlc_json_get_array(&islands, saved, "islands", where));
     if (json_array_size(islands) != (size_t)c->cfg.n_islands)
-        return dlc_fail(DLC_EINPUT, "%s: %zu islands, the run has %d", where, json_array_size(islands), c->cfg.n_islands);
+        return dlc_fail(DLC_EINPUT, "%s: %zu islands, the run has %d", where, json_array_size(islands),
+                        c->cfg.n_islands);
     for (int i = 0; i < c->cfg.n_islands; i++)
         DLC_TRY(island_from_json(&c->islands[i], json_array_get(islands, (size_t)i), t, where));
     dlc_ledger_destroy(c->ledger);
@@ -147,7 +148,8 @@ static dlc_err take_record(dlc_coord *c, const struct dlc_record *last, const ch
     if (!last)
         return DLC_OK;
     if (strcmp(last->run, c->cfg.run) != 0)
-        return dlc_fail(DLC_EINPUT, "%s: the record beside it is of run %s, this is run %s", where, last->run, c->cfg.run);
+        return dlc_fail(DLC_EINPUT, "%s: the record beside it is of run %s, this is run %s", where, last->run,
+                        c->cfg.run);
     if (!dlc_sha256_equal(&c->theta_digest, &last->theta))
         return dlc_fail(DLC_EINPUT, "%s: the parameters are not those that the record of outer step %llu names", where,
                         (unsigned long long)t);

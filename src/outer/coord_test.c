@@ -1,7 +1,7 @@
 /* The coordinator's core, one cell of its tables at a time. */
 #include "outer/coord_test_util.h"
 
-/* --- states and events ---------------------------------------------------------------------------------------------- */
+/* --- states and events -------------------------------------------------------------------------------------------- */
 
 /* Two islands; number 1 is brought into the state. */
 static void bring_into(struct bench *b, dlc_island_state state)
@@ -54,7 +54,8 @@ static void island_states(void **state)
         { DLC_ISLAND_TRAINING, DLC_EVENT_CONTRIBUTION, TOO_LONG, DLC_ISLAND_TRAINING, 0, 1, "longer than the model" },
         { DLC_ISLAND_TRAINING, DLC_EVENT_CONTRIBUTION, TOO_SHORT, DLC_ISLAND_TRAINING, 0, 1, "shorter" },
         { DLC_ISLAND_TRAINING, DLC_EVENT_PROGRESS, PLAIN, DLC_ISLAND_TRAINING, 0, 0, "alive" },
-        { DLC_ISLAND_TRAINING, DLC_EVENT_RESUPPLY, PLAIN, DLC_ISLAND_TRAINING, 1, 1, "theta came damaged: again, and said" },
+        { DLC_ISLAND_TRAINING, DLC_EVENT_RESUPPLY, PLAIN, DLC_ISLAND_TRAINING, 1, 1,
+          "theta came damaged: again, and said" },
         { DLC_ISLAND_TRAINING, DLC_EVENT_RESUPPLY, OLD_T, DLC_ISLAND_TRAINING, 0, 0, "of an assignment that is stale" },
         { DLC_ISLAND_TRAINING, DLC_EVENT_NONFINITE, OLD_ATTEMPT, DLC_ISLAND_TRAINING, 0, 0, "of an attempt given up" },
         { DLC_ISLAND_TRAINING, DLC_EVENT_LOST, PLAIN, DLC_ISLAND_LOST, 0, 0, "lost in the round" },
@@ -90,7 +91,8 @@ static void island_states(void **state)
         case TOO_SHORT: ev.payload_bytes = 0; break;
         }
         if (give(&b, &ev) != DLC_OK || b.c->islands[1].state != rows[k].to ||
-            count(&b, DLC_ACTION_ASSIGN, 1) != rows[k].n_assigned || count(&b, DLC_ACTION_REFUSED, 1) != rows[k].n_refused ||
+            count(&b, DLC_ACTION_ASSIGN, 1) != rows[k].n_assigned ||
+            count(&b, DLC_ACTION_REFUSED, 1) != rows[k].n_refused ||
             b.n_actions != rows[k].n_assigned + rows[k].n_refused)
             fail_msg("row %zu (%s): state %d instead of %d, %zu assigned, %zu refused, %zu actions", k, rows[k].why,
                      (int)b.c->islands[1].state, (int)rows[k].to, count(&b, DLC_ACTION_ASSIGN, 1),
@@ -111,7 +113,7 @@ static void events_of_nobody_are_refused(void **state)
     bench_close(&b);
 }
 
-/* --- rounds --------------------------------------------------------------------------------------------------------- */
+/* --- rounds ------------------------------------------------------------------------------------------------------- */
 
 static void a_round_opens_when_the_wanted_are_here(void **state)
 {
@@ -274,14 +276,14 @@ static void gone_after_its_work_is_in(void **state)
     contribute(&b, 0, 1);
     tell(&b, DLC_EVENT_LOST, 0);
     contribute(&b, 1, 1);
-    assert_int_equal(dlc_coord_t(b.c), 1); /* it counted */
+    assert_int_equal(dlc_coord_t(b.c), 1);                 /* it counted */
     assert_int_equal(count(&b, DLC_ACTION_ASSIGN, -1), 2); /* and is awaited for the next */
     hello(&b, 0);
     assert_int_equal(count(&b, DLC_ACTION_ASSIGN, -1), 4);
     bench_close(&b);
 }
 
-/* --- what is not let in --------------------------------------------------------------------------------------------- */
+/* --- what is not let in ------------------------------------------------------------------------------------------- */
 
 static void a_refused_one_is_left_out_of_the_mean(void **state)
 {
@@ -318,10 +320,8 @@ static void wildly_large_is_refused_once_something_is_known(void **state)
         bool refused;
         const char *why;
     } rows[] = {
-        { 0, 1e6f, false, "nothing is known yet" },
-        { 3, 1e6f, false, "six norms are too few to judge" },
-        { 4, 1e6f, true, "the usual is about 0.2" },
-        { 4, 15, false, "eighty times the usual is a bad day" },
+        { 0, 1e6f, false, "nothing is known yet" },    { 3, 1e6f, false, "six norms are too few to judge" },
+        { 4, 1e6f, true, "the usual is about 0.2" },   { 4, 15, false, "eighty times the usual is a bad day" },
         { 4, 50, true, "three hundred times is not" },
     };
 
@@ -425,7 +425,7 @@ static void any_order_of_arrival_gives_the_same(void **state)
     bench_close(&b);
 }
 
-/* --- lockstep ------------------------------------------------------------------------------------------------------- */
+/* --- lockstep ----------------------------------------------------------------------------------------------------- */
 
 static struct dlc_coord_config lockstep_config(void)
 {

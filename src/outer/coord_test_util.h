@@ -38,8 +38,8 @@ static inline struct dlc_coord_config bench_config(int n_islands)
     return (struct dlc_coord_config){
         .run = "0123456789abcdef0123456789abcdef", .seed = 3, .n_islands = n_islands, .n_params = N, .total_steps = 50,
         .H = 5, .batch = 2, .tokens_per_sample = 10, .n_pools = 1,
-        .opt = { .kind = DLC_OUTER_NESTEROV, .lr = 0.7, .momentum = 0.9 }, .codec = &dlc_codec_f32, .wait_for_all = true,
-        .min_islands = n_islands, .quorum = n_islands, .publish_before_commit = true };
+        .opt = { .kind = DLC_OUTER_NESTEROV, .lr = 0.7, .momentum = 0.9 }, .codec = &dlc_codec_f32,
+        .wait_for_all = true, .min_islands = n_islands, .quorum = n_islands, .publish_before_commit = true };
 }
 
 static inline void bench_init(struct bench *b, const struct dlc_coord_config *cfg)

@@ -78,7 +78,8 @@ json_t *dlc_ranges_to_json(const struct dlc_ranges *r)
     json_t *list = json_array();
 
     for (size_t i = 0; list && i < r->n; i++) {
-        json_t *item = json_pack("[iII]", r->items[i].pool, (json_int_t)r->items[i].start, (json_int_t)r->items[i].count);
+        json_t *item =
+            json_pack("[iII]", r->items[i].pool, (json_int_t)r->items[i].start, (json_int_t)r->items[i].count);
 
         if (json_array_append_new(list, item) != 0) {
             json_decref(list);
@@ -201,7 +202,7 @@ static void join_neighbours(struct pool *p)
 
 static dlc_err lease_from_held(struct pool *p, struct dlc_ranges *out, int island, int pool, uint64_t *wanted)
 {
-    for (size_t i = 0; i < p->n && *wanted > 0; i++) {
+    for (size_t i = 0; i<p->n && * wanted> 0; i++) {
         if (p->held[i].holder != FREE)
             continue;
         if (p->held[i].count > *wanted)
@@ -362,7 +363,8 @@ json_t *dlc_ledger_to_json(const dlc_ledger *l)
     json_t *pools = json_array();
 
     for (int k = 0; pools && k < l->n_pools; k++) {
-        json_t *entry = json_pack("{s:I, s:o}", "next", (json_int_t)l->pools[k].next, "held", held_to_json(&l->pools[k]));
+        json_t *entry =
+            json_pack("{s:I, s:o}", "next", (json_int_t)l->pools[k].next, "held", held_to_json(&l->pools[k]));
 
         if (json_array_append_new(pools, entry) != 0) {
             json_decref(pools);

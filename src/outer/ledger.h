@@ -1,6 +1,7 @@
 /* The ledger: which samples are free, leased, consumed or set aside.
  *
- * Every pool (dataset.h) is an endless sequence of samples 0, 1, 2, ...; epoch e of a pool with n windows is [e n, e n + n).
+ * Every pool (dataset.h) is an endless sequence of samples 0, 1, 2, ...; epoch e of a pool with n windows is
+ * [e n, e n + n).
  * A sample is in exactly one state:
  *     free       never handed out, or handed back          (at or above `next`, or in a free range below it)
  *     leased     an island is training on it
@@ -32,7 +33,7 @@ dlc_err dlc_ranges_copy(struct dlc_ranges *to, const struct dlc_ranges *from);
 uint64_t dlc_ranges_count(const struct dlc_ranges *r);
 /* As JSON: [[pool, start, count], ...]. */
 json_t *dlc_ranges_to_json(const struct dlc_ranges *r); /* new reference; NULL out of memory */
-dlc_err dlc_ranges_from_json(struct dlc_ranges *out, const json_t *value, const char *where); /* hostile input is fine */
+dlc_err dlc_ranges_from_json(struct dlc_ranges *out, const json_t *value, const char *where); /* hostile input: fine */
 
 typedef struct dlc_ledger dlc_ledger;
 
@@ -43,8 +44,8 @@ int dlc_ledger_n_pools(const dlc_ledger *ledger);
 /* `count` samples of `pool` for `island`, appended to *out in ascending order. */
 dlc_err dlc_ledger_lease(dlc_ledger *ledger, struct dlc_ranges *out, int island, int pool, uint64_t count);
 
-/* From leased by `island` to free, consumed or discarded. DLC_EFAIL, and nothing changes, when any part of the ranges is
- * not leased by it: a double count or a stranger's range never gets in. */
+/* From leased by `island` to free, consumed or discarded. DLC_EFAIL, and nothing changes, when any part of the ranges
+ * is not leased by it or named twice: a double count or a stranger's range never gets in. */
 dlc_err dlc_ledger_return(dlc_ledger *ledger, int island, const struct dlc_ranges *ranges);
 dlc_err dlc_ledger_consume(dlc_ledger *ledger, int island, const struct dlc_ranges *ranges);
 dlc_err dlc_ledger_discard(dlc_ledger *ledger, int island, const struct dlc_ranges *ranges);

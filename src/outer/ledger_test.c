@@ -57,7 +57,8 @@ static bool model_may_move(const struct model *m, int island, const struct dlc_r
         for (uint64_t k = r->items[i].start; k < r->items[i].start + r->items[i].count; k++) {
             int pool = r->items[i].pool;
 
-            if (island < 0 || pool < 0 || pool >= POOLS || k >= SAMPLES || m->state[pool][k] != island || seen[pool][k]++)
+            if (island < 0 || pool < 0 || pool >= POOLS || k >= SAMPLES || m->state[pool][k] != island ||
+                seen[pool][k]++)
                 return false;
         }
     }
@@ -72,7 +73,7 @@ static void model_move(struct model *m, const struct dlc_ranges *r, int to)
     }
 }
 
-/* --- comparing ------------------------------------------------------------------------------------------------------ */
+/* --- comparing ---------------------------------------------------------------------------------------------------- */
 
 static void assert_same_ranges(const struct dlc_ranges *a, const struct dlc_ranges *b)
 {
@@ -142,7 +143,7 @@ static void round_trip(dlc_ledger **l)
     *l = back;
 }
 
-/* --- random sequences ----------------------------------------------------------------------------------------------- */
+/* --- random sequences --------------------------------------------------------------------------------------------- */
 
 /* Part of what an island has leased, in pieces, in any order; now and then something it has not. */
 static void pick(struct dlc_ranges *out, const dlc_ledger *l, struct dlc_rng *rng, int island)
@@ -158,13 +159,15 @@ static void pick(struct dlc_ranges *out, const dlc_ledger *l, struct dlc_rng *rn
         if (dlc_rng_below(rng, 3) == 0)
             continue;
         if (n > 2 && dlc_rng_below(rng, 2)) { /* two pieces, the later one first */
-            assert_int_equal(dlc_ranges_add(out, (struct dlc_range){ r.pool, r.start + skip + n / 2, n - n / 2 }), DLC_OK);
+            assert_int_equal(dlc_ranges_add(out, (struct dlc_range){ r.pool, r.start + skip + n / 2, n - n / 2 }),
+                             DLC_OK);
             n /= 2;
         }
         assert_int_equal(dlc_ranges_add(out, (struct dlc_range){ r.pool, r.start + skip, n }), DLC_OK);
     }
     if (spoil) {
-        struct dlc_range r = { (int)dlc_rng_below(rng, POOLS + 1), dlc_rng_below(rng, 200), 1 + dlc_rng_below(rng, 20) };
+        struct dlc_range r = { (int)dlc_rng_below(rng, POOLS + 1), dlc_rng_below(rng, 200),
+                               1 + dlc_rng_below(rng, 20) };
 
         assert_int_equal(dlc_ranges_add(out, r), DLC_OK);
     }
@@ -173,9 +176,9 @@ static void pick(struct dlc_ranges *out, const dlc_ledger *l, struct dlc_rng *rn
 
 static void one_step(dlc_ledger *l, struct model *m, struct dlc_rng *rng, int *n_refused)
 {
-    static dlc_err (*const moves[3])(dlc_ledger *, int, const struct dlc_ranges *) = {
-        dlc_ledger_return, dlc_ledger_consume, dlc_ledger_discard
-    };
+    static dlc_err (*const moves[3])(dlc_ledger *, int, const struct dlc_ranges *) = { dlc_ledger_return,
+                                                                                       dlc_ledger_consume,
+                                                                                       dlc_ledger_discard };
     static const int to[3] = { FREE, CONSUMED, DISCARDED };
     int island = (int)dlc_rng_below(rng, ISLANDS), which = (int)dlc_rng_below(rng, 3);
     struct dlc_ranges a = { 0 }, b = { 0 };
@@ -224,10 +227,18 @@ static void random_sequences_follow_the_model(void **state)
     assert_true(n_refused > 100);
 }
 
-/* --- what is refused ------------------------------------------------------------------------------------------------ */
+/* --- what is refused ---------------------------------------------------------------------------------------------- */
 
-#define LIST(...) (struct dlc_range[]){ __VA_ARGS__ }
-#define RANGES(...) (struct dlc_ranges){ .items = LIST(__VA_ARGS__), .n = sizeof(LIST(__VA_ARGS__)) / sizeof(struct dlc_range) }
+#define LIST(...)                                                                                                      \
+    (struct dlc_range[])                                                                                               \
+    {                                                                                                                  \
+        __VA_ARGS__                                                                                                    \
+    }
+#define RANGES(...)                                                                                                    \
+    (struct dlc_ranges)                                                                                                \
+    {                                                                                                                  \
+        .items = LIST(__VA_ARGS__), .n = sizeof(LIST(__VA_ARGS__)) / sizeof(struct dlc_range)                          \
+    }
 
 /* Island 1 holds 0..9 of pool 0, island 2 holds 10..19; 20..29 went to island 1 and are consumed. */
 static dlc_ledger *example(void)

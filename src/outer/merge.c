@@ -66,12 +66,19 @@ static bool moves_all_the_way(const struct dlc_outer_opt *opt)
 }
 
 double dlc_merge(float *theta_new, const float *theta_old, float *const state[2], const struct dlc_codec *codec,
-                 const struct dlc_merge_part *parts, size_t n_parts, const struct dlc_outer_opt *opt, size_t n, uint64_t t,
-                 dlc_pool *pool)
+                 const struct dlc_merge_part *parts, size_t n_parts, const struct dlc_outer_opt *opt, size_t n,
+                 uint64_t t, dlc_pool *pool)
 {
-    struct job j = { .theta_new = theta_new, .theta_old = theta_old, .state = state, .codec = codec, .parts = parts,
-                     .n_parts = n_parts, .adopts = n_parts == 1 && codec->params && moves_all_the_way(opt), .opt = opt,
-                     .n = n, .t = t };
+    struct job j = { .theta_new = theta_new,
+                     .theta_old = theta_old,
+                     .state = state,
+                     .codec = codec,
+                     .parts = parts,
+                     .n_parts = n_parts,
+                     .adopts = n_parts == 1 && codec->params && moves_all_the_way(opt),
+                     .opt = opt,
+                     .n = n,
+                     .t = t };
 
     for (size_t k = 0; k < n_parts; k++)
         j.total_weight += parts[k].weight;

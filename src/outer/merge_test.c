@@ -29,7 +29,7 @@ static float *random_values(size_t n, uint64_t stream)
     return values;
 }
 
-/* --- one island, eta = 1, mu = 0: plain training, to the last bit --------------------------------------------------- */
+/* --- one island, eta = 1, mu = 0: plain training, to the last bit ------------------------------------------------- */
 
 static const struct {
     float base, params;
@@ -69,11 +69,13 @@ static void reproduces(const float *base, const float *params, size_t n, size_t 
 
     assert_true(payload && theta && buf);
     dlc_codec_f32.encode(payload, base, params, n);
-    dlc_merge(theta, base, (float *const[2]){ buf, NULL }, &dlc_codec_f32, &part, 1, &identities[which].opt, n, 1, NULL);
+    dlc_merge(theta, base, (float *const[2]){ buf, NULL }, &dlc_codec_f32, &part, 1, &identities[which].opt, n, 1,
+              NULL);
     for (size_t i = 0; i < n; i++) {
         if (memcmp(&theta[i], &params[i], 4) != 0)
             fail_msg("%s: value %zu (%s) is %.9g, the island's is %.9g, base %.9g", identities[which].why, i,
-                     n == N_EXTREMES ? extremes[i].why : "random", (double)theta[i], (double)params[i], (double)base[i]);
+                     n == N_EXTREMES ? extremes[i].why : "random", (double)theta[i], (double)params[i],
+                     (double)base[i]);
         if (identities[which].opt.kind != DLC_OUTER_SGD && buf[i] != (float)((double)base[i] - (double)params[i]))
             fail_msg("%s: momentum %zu is %.9g", identities[which].why, i, (double)buf[i]);
     }
@@ -99,7 +101,7 @@ static void one_island_alone_is_plain_training(void **state)
     dlc_free(random);
 }
 
-/* --- the mean ------------------------------------------------------------------------------------------------------- */
+/* --- the mean ----------------------------------------------------------------------------------------------------- */
 
 static void the_mean_divides_by_the_weights_summed(void **state)
 {
@@ -126,7 +128,8 @@ static void the_mean_divides_by_the_weights_summed(void **state)
 
         for (size_t i = 0; i < rows[k].n; i++)
             parts[i] = (struct dlc_merge_part){ islands[i], rows[k].weights[i] };
-        norm = dlc_merge(theta, base, (float *const[2]){ NULL, NULL }, &dlc_codec_f32, parts, rows[k].n, &opt, 1, 1, NULL);
+        norm =
+            dlc_merge(theta, base, (float *const[2]){ NULL, NULL }, &dlc_codec_f32, parts, rows[k].n, &opt, 1, 1, NULL);
         assert_near(theta[0], rows[k].expected, 1e-6, rows[k].why);
         assert_near(norm, rows[k].expected, 1e-12, rows[k].why);
     }
@@ -145,7 +148,7 @@ static void identical_islands_are_one(void **state)
     assert_near(buf[0], 0.5, 0, "momentum");
 }
 
-/* --- blocks and threads --------------------------------------------------------------------------------------------- */
+/* --- blocks and threads ------------------------------------------------------------------------------------------- */
 
 struct outcome {
     float *theta, *buf, *mean;
@@ -223,13 +226,14 @@ static void the_first_values_do_not_know_how_many_follow(void **state)
     outcome_fini(&many);
 }
 
-/* --- DiLoCo with H = 1, SGD inside and outer SGD(1) is data parallelism ---------------------------------------------- */
+/* --- DiLoCo with H = 1, SGD inside and outer SGD(1) is data parallelism ------------------------------------------- */
 
 static void one_inner_step_is_data_parallelism(void **state)
 {
     enum { N = 3000, ISLANDS = 4 };
     static const struct dlc_outer_opt opt = { .kind = DLC_OUTER_SGD, .lr = 1 };
-    float *theta = random_values(N, 1), *grads[ISLANDS], *islands[ISLANDS], *mean = dlc_calloc(N, 4), *outer = dlc_calloc(N, 4);
+    float *theta = random_values(N, 1), *grads[ISLANDS], *islands[ISLANDS], *mean = dlc_calloc(N, 4),
+          *outer = dlc_calloc(N, 4);
     double weights[ISLANDS] = { 1, 2, 3, 4 }, lr = 0.05;
     struct dlc_merge_part parts[ISLANDS];
 
@@ -254,7 +258,7 @@ static void one_inner_step_is_data_parallelism(void **state)
     dlc_free(outer);
 }
 
-/* --- norms ---------------------------------------------------------------------------------------------------------- */
+/* --- norms -------------------------------------------------------------------------------------------------------- */
 
 static void norms_tell_what_must_not_get_in(void **state)
 {

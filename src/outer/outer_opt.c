@@ -11,7 +11,9 @@ const char *dlc_outer_kind_name(dlc_outer_kind kind)
 
 int dlc_outer_opt_n_state(dlc_outer_kind kind)
 {
-    static const int n[] = { [DLC_OUTER_NESTEROV] = 1, [DLC_OUTER_SGD] = 0, [DLC_OUTER_SGDM] = 1, [DLC_OUTER_ADAM] = 2 };
+    static const int n[] = {
+        [DLC_OUTER_NESTEROV] = 1, [DLC_OUTER_SGD] = 0, [DLC_OUTER_SGDM] = 1, [DLC_OUTER_ADAM] = 2
+    };
 
     return n[kind];
 }
@@ -51,8 +53,8 @@ static void adam(const struct dlc_outer_opt *o, float *theta_new, const float *t
     }
 }
 
-void dlc_outer_opt_step(const struct dlc_outer_opt *opt, float *theta_new, const float *theta_old, float *const state[2],
-                        const double *delta, size_t n, uint64_t t)
+void dlc_outer_opt_step(const struct dlc_outer_opt *opt, float *theta_new, const float *theta_old,
+                        float *const state[2], const double *delta, size_t n, uint64_t t)
 {
     switch (opt->kind) {
     case DLC_OUTER_SGD: sgd(opt, theta_new, theta_old, delta, n); break;

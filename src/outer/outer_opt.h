@@ -27,7 +27,7 @@ int dlc_outer_opt_n_state(dlc_outer_kind kind);
 
 /* n values: theta_new (may be theta_old's array), state[0..n_state-1] updated in place, delta the mean outer gradient.
  * `t` counts outer steps from 1 (Adam's bias correction). */
-void dlc_outer_opt_step(const struct dlc_outer_opt *opt, float *theta_new, const float *theta_old, float *const state[2],
-                        const double *delta, size_t n, uint64_t t);
+void dlc_outer_opt_step(const struct dlc_outer_opt *opt, float *theta_new, const float *theta_old,
+                        float *const state[2], const double *delta, size_t n, uint64_t t);
 
 #endif

@@ -22,7 +22,9 @@ static void assert_near(double got, double expected, double bound, const char *w
 static const struct dlc_outer_opt sgd = { .kind = DLC_OUTER_SGD, .lr = 0.7 };
 static const struct dlc_outer_opt sgdm = { .kind = DLC_OUTER_SGDM, .lr = 0.7, .momentum = 0.9 };
 static const struct dlc_outer_opt nesterov = { .kind = DLC_OUTER_NESTEROV, .lr = 0.7, .momentum = 0.9 };
-static const struct dlc_outer_opt adam = { .kind = DLC_OUTER_ADAM, .lr = 0.05, .momentum = 0.9, .beta2 = 0.95, .eps = 1e-8 };
+static const struct dlc_outer_opt adam = {
+    .kind = DLC_OUTER_ADAM, .lr = 0.05, .momentum = 0.9, .beta2 = 0.95, .eps = 1e-8
+};
 
 /* What torch 2.13 gives in f64 from theta = (1, -2, 0.5) with the gradients below: torch.optim.SGD(lr=0.7),
  * SGD(lr=0.7, momentum=0.9), SGD(lr=0.7, momentum=0.9, nesterov=True), Adam(lr=0.05, betas=(0.9, 0.95), eps=1e-8);
@@ -163,7 +165,9 @@ static void kinds_and_their_state(void **state)
         dlc_outer_kind kind;
         const char *name;
         int n_state;
-    } rows[] = { { DLC_OUTER_SGD, "sgd", 0 }, { DLC_OUTER_SGDM, "sgdm", 1 }, { DLC_OUTER_NESTEROV, "nesterov", 1 },
+    } rows[] = { { DLC_OUTER_SGD, "sgd", 0 },
+                 { DLC_OUTER_SGDM, "sgdm", 1 },
+                 { DLC_OUTER_NESTEROV, "nesterov", 1 },
                  { DLC_OUTER_ADAM, "adam", 2 } };
 
     (void)state;

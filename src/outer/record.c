@@ -36,8 +36,8 @@ static json_t *members_to_json(const struct dlc_record *r)
 
     for (size_t i = 0; list && i < r->n_members; i++) {
         const struct dlc_record_member *m = &r->members[i];
-        json_t *item = json_pack("{s:i, s:s, s:I, s:o, s:o}", "island", m->island, "fate", fate_names[m->fate], "weight",
-                                 (json_int_t)m->weight, "ranges", dlc_ranges_to_json(&m->ranges), "payload",
+        json_t *item = json_pack("{s:i, s:s, s:I, s:o, s:o}", "island", m->island, "fate", fate_names[m->fate],
+                                 "weight", (json_int_t)m->weight, "ranges", dlc_ranges_to_json(&m->ranges), "payload",
                                  digest_to_json(&m->payload));
 
         if (json_array_append_new(list, item) != 0) {
@@ -50,10 +50,10 @@ static json_t *members_to_json(const struct dlc_record *r)
 
 static json_t *to_json(const struct dlc_record *r)
 {
-    return json_pack("{s:s, s:I, s:i, s:I, s:i, s:I, s:f, s:o, s:o, s:o, s:o, s:o}", "run", r->run, "t", (json_int_t)r->t,
-                     "fragment", r->fragment, "step", (json_int_t)r->step, "alive", r->n_alive, "tokens",
-                     (json_int_t)r->n_tokens, "delta_norm", r->delta_norm, "theta", digest_to_json(&r->theta), "outer",
-                     digest_to_json(&r->outer), "members", members_to_json(r), "discarded",
+    return json_pack("{s:s, s:I, s:i, s:I, s:i, s:I, s:f, s:o, s:o, s:o, s:o, s:o}", "run", r->run, "t",
+                     (json_int_t)r->t, "fragment", r->fragment, "step", (json_int_t)r->step, "alive", r->n_alive,
+                     "tokens", (json_int_t)r->n_tokens, "delta_norm", r->delta_norm, "theta", digest_to_json(&r->theta),
+                     "outer", digest_to_json(&r->outer), "members", members_to_json(r), "discarded",
                      dlc_ranges_to_json(&r->discarded), "prev", digest_to_json(&r->prev));
 }
 
@@ -74,7 +74,8 @@ dlc_err dlc_record_seal(struct dlc_record *r)
     dlc_err err;
 
     if (!isfinite(r->delta_norm)) /* JSON has no such numbers */
-        return dlc_fail(DLC_EFAIL, "outer step %llu: the outer gradient's norm is not finite", (unsigned long long)r->t);
+        return dlc_fail(DLC_EFAIL, "outer step %llu: the outer gradient's norm is not finite",
+                        (unsigned long long)r->t);
     v = to_json(r);
     err = hash_of(&r->hash, v);
     json_decref(v);
@@ -183,8 +184,10 @@ static dlc_err check_hash(const struct dlc_record *r, json_t *v, const char *whe
                         (unsigned long long)r->t);
     DLC_TRY(dlc_record_seal(&again));
     if (!dlc_sha256_equal(&again.hash, &r->hash))
-        return dlc_fail(DLC_EINPUT, "%s: the outer record of step %llu has members that this program does not know; use the "
-                        "program that wrote it", where, (unsigned long long)r->t);
+        return dlc_fail(DLC_EINPUT,
+                        "%s: the outer record of step %llu has members that this program does not know; use the "
+                        "program that wrote it",
+                        where, (unsigned long long)r->t);
     return DLC_OK;
 }
 

@@ -1,5 +1,5 @@
 /* Outer records: the committed facts of a run, one JSON object a line in records.jsonl, each naming the hash of the one
- * before it. hash = SHA-256 of the record's compact JSON with sorted keys and without "hash". docs/formats/records.md. */
+ * before it. hash = SHA-256 of the record's compact JSON with sorted keys, without "hash": docs/formats/records.md. */
 #ifndef DLC_OUTER_RECORD_H
 #define DLC_OUTER_RECORD_H
 

@@ -25,13 +25,21 @@ static void add(struct dlc_ranges *r, int pool, uint64_t start, uint64_t count)
 
 static struct dlc_record example(void)
 {
-    struct dlc_record r = { .run = "00112233445566778899aabbccddeeff", .t = 7, .step = 3500, .n_alive = 3,
-                            .n_tokens = 123456789, .delta_norm = 0.1, .theta = digest("theta"), .outer = digest("outer"),
-                            .prev = digest("prev"), .n_members = 3 };
+    struct dlc_record r = { .run = "00112233445566778899aabbccddeeff",
+                            .t = 7,
+                            .step = 3500,
+                            .n_alive = 3,
+                            .n_tokens = 123456789,
+                            .delta_norm = 0.1,
+                            .theta = digest("theta"),
+                            .outer = digest("outer"),
+                            .prev = digest("prev"),
+                            .n_members = 3 };
 
     r.members = dlc_calloc(3, sizeof *r.members);
     assert_non_null(r.members);
-    r.members[0] = (struct dlc_record_member){ .island = 0, .fate = DLC_MEMBER_SUMMED, .weight = 4000, .payload = digest("0") };
+    r.members[0] =
+        (struct dlc_record_member){ .island = 0, .fate = DLC_MEMBER_SUMMED, .weight = 4000, .payload = digest("0") };
     r.members[1] = (struct dlc_record_member){ .island = 2, .fate = DLC_MEMBER_LATE };
     r.members[2] = (struct dlc_record_member){ .island = 5, .fate = DLC_MEMBER_REFUSED, .payload = digest("5") };
     add(&r.members[0].ranges, 0, 0, 100);
@@ -94,24 +102,78 @@ static void the_hash_is_of_the_line_without_it(void **state)
     dlc_record_fini(&r);
 }
 
-static void set_run(struct dlc_record *r) { r->run[31] = 'e'; }
-static void set_t(struct dlc_record *r) { r->t++; }
-static void set_fragment(struct dlc_record *r) { r->fragment++; }
-static void set_step(struct dlc_record *r) { r->step++; }
-static void set_alive(struct dlc_record *r) { r->n_alive++; }
-static void set_tokens(struct dlc_record *r) { r->n_tokens++; }
-static void set_norm(struct dlc_record *r) { r->delta_norm = nextafter(r->delta_norm, 1); }
-static void set_theta(struct dlc_record *r) { r->theta.bytes[31] ^= 1; }
-static void set_outer(struct dlc_record *r) { r->outer.bytes[0] ^= 0x80; }
-static void set_prev(struct dlc_record *r) { r->prev.bytes[5] ^= 1; }
-static void set_island(struct dlc_record *r) { r->members[2].island++; }
-static void set_fate(struct dlc_record *r) { r->members[1].fate = DLC_MEMBER_DROPPED; }
-static void set_weight(struct dlc_record *r) { r->members[0].weight++; }
-static void set_payload(struct dlc_record *r) { r->members[0].payload.bytes[9] ^= 1; }
-static void set_range(struct dlc_record *r) { r->members[0].ranges.items[1].count++; }
-static void set_pool(struct dlc_record *r) { r->members[0].ranges.items[1].pool++; }
-static void set_discarded(struct dlc_record *r) { r->discarded.items[0].start++; }
-static void set_n_members(struct dlc_record *r) { r->n_members--; }
+static void set_run(struct dlc_record *r)
+{
+    r->run[31] = 'e';
+}
+static void set_t(struct dlc_record *r)
+{
+    r->t++;
+}
+static void set_fragment(struct dlc_record *r)
+{
+    r->fragment++;
+}
+static void set_step(struct dlc_record *r)
+{
+    r->step++;
+}
+static void set_alive(struct dlc_record *r)
+{
+    r->n_alive++;
+}
+static void set_tokens(struct dlc_record *r)
+{
+    r->n_tokens++;
+}
+static void set_norm(struct dlc_record *r)
+{
+    r->delta_norm = nextafter(r->delta_norm, 1);
+}
+static void set_theta(struct dlc_record *r)
+{
+    r->theta.bytes[31] ^= 1;
+}
+static void set_outer(struct dlc_record *r)
+{
+    r->outer.bytes[0] ^= 0x80;
+}
+static void set_prev(struct dlc_record *r)
+{
+    r->prev.bytes[5] ^= 1;
+}
+static void set_island(struct dlc_record *r)
+{
+    r->members[2].island++;
+}
+static void set_fate(struct dlc_record *r)
+{
+    r->members[1].fate = DLC_MEMBER_DROPPED;
+}
+static void set_weight(struct dlc_record *r)
+{
+    r->members[0].weight++;
+}
+static void set_payload(struct dlc_record *r)
+{
+    r->members[0].payload.bytes[9] ^= 1;
+}
+static void set_range(struct dlc_record *r)
+{
+    r->members[0].ranges.items[1].count++;
+}
+static void set_pool(struct dlc_record *r)
+{
+    r->members[0].ranges.items[1].pool++;
+}
+static void set_discarded(struct dlc_record *r)
+{
+    r->discarded.items[0].start++;
+}
+static void set_n_members(struct dlc_record *r)
+{
+    r->n_members--;
+}
 
 static void every_field_is_in_the_hash(void **state)
 {
@@ -119,11 +181,24 @@ static void every_field_is_in_the_hash(void **state)
         void (*change)(struct dlc_record *r);
         const char *what;
     } rows[] = {
-        { set_run, "run" },         { set_t, "t" },           { set_fragment, "fragment" }, { set_step, "step" },
-        { set_alive, "alive" },     { set_tokens, "tokens" }, { set_norm, "delta_norm" },   { set_theta, "theta" },
-        { set_outer, "outer" },     { set_prev, "prev" },     { set_island, "island" },     { set_fate, "fate" },
-        { set_weight, "weight" },   { set_payload, "payload" }, { set_range, "range" },     { set_pool, "pool" },
-        { set_discarded, "discarded" }, { set_n_members, "members" },
+        { set_run, "run" },
+        { set_t, "t" },
+        { set_fragment, "fragment" },
+        { set_step, "step" },
+        { set_alive, "alive" },
+        { set_tokens, "tokens" },
+        { set_norm, "delta_norm" },
+        { set_theta, "theta" },
+        { set_outer, "outer" },
+        { set_prev, "prev" },
+        { set_island, "island" },
+        { set_fate, "fate" },
+        { set_weight, "weight" },
+        { set_payload, "payload" },
+        { set_range, "range" },
+        { set_pool, "pool" },
+        { set_discarded, "discarded" },
+        { set_n_members, "members" },
     };
 
     (void)state;
@@ -174,7 +249,7 @@ static void a_tampered_line_is_refused(void **state)
     dlc_record_fini(&r);
 }
 
-/* --- hostile JSON, with a hash that is right ------------------------------------------------------------------------- */
+/* --- hostile JSON, with a hash that is right ---------------------------------------------------------------------- */
 
 /* The line with `value` (JSON text; NULL: taken out) for the member `key`, hashed again. */
 static char *forge(const char *key, const char *value)
@@ -204,7 +279,7 @@ static char *forge(const char *key, const char *value)
 }
 
 #define MEMBER(island, ranges)                                                                                         \
-    "{\"island\":" island ",\"fate\":\"late\",\"weight\":0,\"ranges\":" ranges                                          \
+    "{\"island\":" island ",\"fate\":\"late\",\"weight\":0,\"ranges\":" ranges                                         \
     ",\"payload\":\"0000000000000000000000000000000000000000000000000000000000000000\"}"
 
 static void hostile_lines_are_refused(void **state)
@@ -226,7 +301,8 @@ static void hostile_lines_are_refused(void **state)
         { "delta_norm", "\"0.1\"", "a string" },
         { "theta", "\"00\"", "a digest that is too short" },
         { "theta", "\"ZZ00000000000000000000000000000000000000000000000000000000000000\"", "not hexadecimal" },
-        { "theta", "\"AA00000000000000000000000000000000000000000000000000000000000000\"", "capitals are another text" },
+        { "theta", "\"AA00000000000000000000000000000000000000000000000000000000000000\"",
+          "capitals are another text" },
         { "outer", "null", "null" },
         { "prev", "[]", "an array" },
         { "hash", NULL, "no hash" },
@@ -240,7 +316,8 @@ static void hostile_lines_are_refused(void **state)
         { "members", "[" MEMBER("0", "[[0,0,1],[0,1,1]]") "]", "two ranges that are one" },
         { "members", "[" MEMBER("1", "[]") "," MEMBER("0", "[]") "]", "members out of order" },
         { "members", "[" MEMBER("1", "[]") "," MEMBER("1", "[]") "]", "a member twice" },
-        { "members", "[{\"island\":0,\"fate\":\"lucky\",\"weight\":0,\"ranges\":[],\"payload\":\"\"}]", "no such fate" },
+        { "members", "[{\"island\":0,\"fate\":\"lucky\",\"weight\":0,\"ranges\":[],\"payload\":\"\"}]",
+          "no such fate" },
         { "discarded", "[[0,0,-1]]", "a negative count" },
         { "novelty", "1", "a member that is not known" },
     };
@@ -260,7 +337,9 @@ static void hostile_lines_are_refused(void **state)
 
 static void what_is_no_object_is_refused(void **state)
 {
-    static const char *const lines[] = { "", " ", "null", "[]", "7", "{", "{}", "{}{}", "\xff\xfe", "{\"t\":1,\"t\":2}" };
+    static const char *const lines[] = {
+        "", " ", "null", "[]", "7", "{", "{}", "{}{}", "\xff\xfe", "{\"t\":1,\"t\":2}"
+    };
 
     (void)state;
     for (size_t k = 0; k < sizeof lines / sizeof *lines; k++) {

@@ -45,18 +45,18 @@ dlc_err dlc__coord_assign(struct dlc_coord *c, int island, int64_t now_ns)
     isl->payload = NULL;
     isl->last_heard_ns = now_ns; /* from now on something is expected of it */
     return dlc__coord_push(c, (struct dlc_action){
-        .kind = DLC_ACTION_ASSIGN,
-        .island = island,
-        .t = t,
-        .assignment = { .t = t,
-                        .attempt = c->attempt,
-                        .first_step = (int64_t)(t - 1) * c->cfg.H,
-                        .n_steps = dlc__coord_round_steps(&c->cfg, t),
-                        .lease = &isl->lease,
-                        .state_step = isl->state_step,
-                        .own_params = isl->own_params,
-                        .theta = c->theta_digest },
-    });
+                                  .kind = DLC_ACTION_ASSIGN,
+                                  .island = island,
+                                  .t = t,
+                                  .assignment = { .t = t,
+                                                  .attempt = c->attempt,
+                                                  .first_step = (int64_t)(t - 1) * c->cfg.H,
+                                                  .n_steps = dlc__coord_round_steps(&c->cfg, t),
+                                                  .lease = &isl->lease,
+                                                  .state_step = isl->state_step,
+                                                  .own_params = isl->own_params,
+                                                  .theta = c->theta_digest },
+                              });
 }
 
 dlc_err dlc__coord_open_round(struct dlc_coord *c, int64_t now_ns)
@@ -174,7 +174,8 @@ static dlc_err take_outer_step(struct dlc_coord *c)
     } else if (c->cfg.lockstep) {
         err = check_lockstep(c);
         if (err == DLC_OK)
-            c->record.delta_norm = dlc_merge(to, from, c->state, c->cfg.codec, parts, 1, &adopt, c->cfg.n_params, t, c->pool);
+            c->record.delta_norm =
+                dlc_merge(to, from, c->state, c->cfg.codec, parts, 1, &adopt, c->cfg.n_params, t, c->pool);
     } else {
         c->record.delta_norm =
             dlc_merge(to, from, c->state, c->cfg.codec, parts, n, &c->cfg.opt, c->cfg.n_params, t, c->pool);
@@ -263,8 +264,10 @@ dlc_err dlc__coord_close_round(struct dlc_coord *c, int64_t now_ns)
     DLC_TRY(dlc_ranges_copy(&c->record.discarded, &c->discarded));
     DLC_TRY(take_outer_step(c));
     if (!is_finite(c->theta[t & 1], c->cfg.n_params))
-        return dlc__coord_fail(c, DLC_EFAIL, "outer step %llu gives parameters that are not finite; the outer gradient's norm "
-                               "is %.3g", (unsigned long long)t, c->record.delta_norm);
+        return dlc__coord_fail(c, DLC_EFAIL,
+                               "outer step %llu gives parameters that are not finite; the outer gradient's norm "
+                               "is %.3g",
+                               (unsigned long long)t, c->record.delta_norm);
     c->record.n_tokens = c->n_tokens;
     c->record.theta = c->theta_digest = dlc_sha256(c->theta[t & 1], c->cfg.n_params * sizeof(float));
     DLC_TRY(dlc__coord_digest_state(&c->record.outer, c));

@@ -85,7 +85,8 @@ static void the_size_is_exact_and_the_error_bounded(const struct dlc_codec *code
                 double exact = (double)base[i] - (double)params[i];
 
                 if (!(fabs(delta[i] - exact) <= bounds[k].relative * fabs(exact) + bounds[k].absolute))
-                    fail_msg("%s, value %zu of %zu at scale %g: %.9g, encoded %.9g", codec->name, i, n, scale, delta[i], exact);
+                    fail_msg("%s, value %zu of %zu at scale %g: %.9g, encoded %.9g", codec->name, i, n, scale, delta[i],
+                             exact);
             }
             dlc_free(e.bytes);
         }
