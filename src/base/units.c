@@ -116,3 +116,13 @@ void dlc_format_duration(char out[DLC_UNITS_TEXT], double seconds)
     else
         format(out, seconds, units);
 }
+
+void dlc_format_count(char out[DLC_UNITS_TEXT], double count)
+{
+    static const struct unit units[] = { { "", 1 },          { "thousand", 1e3 },  { "million", 1e6 },
+                                         { "billion", 1e9 }, { "trillion", 1e12 }, { NULL, 0 } };
+
+    format(out, count, units);
+    if (out[strlen(out) - 1] == ' ') /* no word behind it */
+        out[strlen(out) - 1] = '\0';
+}

@@ -13,10 +13,11 @@
 dlc_err dlc_parse_rate(double *out_bits_per_s, const char *text, const char *where);
 dlc_err dlc_parse_duration(double *out_s, const char *text, const char *where);
 
-/* Three digits and a unit: "1.5 GB", "100 Mbit/s", "80 ms", "3.2 h". Infinity is "-". */
+/* Three digits and a unit: "1.5 GB", "100 Mbit/s", "80 ms", "3.2 h", "151 million". What is not finite is "-". */
 #define DLC_UNITS_TEXT 24
 void dlc_format_bytes(char out[DLC_UNITS_TEXT], double bytes);
 void dlc_format_rate(char out[DLC_UNITS_TEXT], double bits_per_s);
 void dlc_format_duration(char out[DLC_UNITS_TEXT], double seconds);
+void dlc_format_count(char out[DLC_UNITS_TEXT], double count);
 
 #endif

@@ -119,6 +119,10 @@ static void quantities_are_written(void **state)
         { dlc_format_duration, 864000, "10 days", "days" },
         { dlc_format_duration, 1e9, "31.7 years", "years" },
         { dlc_format_duration, NAN, "-", "unknown" },
+        { dlc_format_count, 12, "12", "no word, no space behind it" },
+        { dlc_format_count, 151.2e6, "151 million", "a model" },
+        { dlc_format_count, 1e12, "1 trillion", "a budget" },
+        { dlc_format_count, INFINITY, "-", "endless" },
     };
 
     (void)state;
