@@ -24,7 +24,7 @@ static dlc_err setup_lines(struct dlc_buf *out, const struct dlc_plan_setup *s)
                            params, s->n_islands, plural(s->n_islands), step, down, up, latency));
     if (s->link.hub_bits_per_s > 0)
         DLC_TRY(dlc_buf_printf(out, ", coordinator %s", hub));
-    return dlc_buf_printf(out, "\n");
+    return dlc_buf_printf(out, ", payload gets %.3g %%\n", 100 * s->link.efficiency);
 }
 
 /* "int4", or "bf16/f32" for up and down. */
@@ -77,22 +77,22 @@ static dlc_err notes(struct dlc_buf *out, const struct dlc_plan_way *ways, const
 
     dlc_format_count(tokens, s->n_tokens);
     dlc_format_bytes(memory, dlc_plan_hub_memory_bytes(&ways[2], s));
-    DLC_TRY(
-        dlc_buf_printf(out,
-                       "\nup, down: an island's in a round of %d inner steps, also under data parallelism. peak: the "
-                       "link that lets an\nexchange end in its window (one step; with overlap, the steps that hide "
-                       "it; eager, the round).\n95 %% at: the link down, up in proportion. budget: %s. memory: an "
-                       "island's, f32, %s activations.\n",
-                       s->H, s->n_tokens > 0 ? tokens : "no", s->activation_bytes > 0 ? "with" : "without"));
     DLC_TRY(dlc_buf_printf(out,
+                           "\nup, down: an island's in a round of %d inner steps, also under data parallelism. "
+                           "peak: the link that lets an\nexchange end in its window (one step; with overlap, the "
+                           "steps that hide it; eager, the round).\n95 %% at: the link down, up in proportion. ",
+                           s->H));
+    if (s->n_tokens > 0)
+        DLC_TRY(dlc_buf_printf(out, "budget: %s tokens. ", tokens));
+    DLC_TRY(dlc_buf_printf(out,
+                           "memory: an island's, f32, %s activations.\n"
                            "The coordinator carries %d times the up and down of an island and keeps %s under DiLoCo.\n",
-                           s->n_islands, memory));
+                           s->activation_bytes > 0 ? "with" : "without", s->n_islands, memory));
     for (int i = 0; i < DLC_PLAN_N_WAYS; i++)
         planned = planned || !dlc_plan_trainable(&ways[i], &s->can);
-    if (planned)
-        DLC_TRY(
-            dlc_buf_printf(out, "* planned: predicted here, but this version of diloco cannot train this way yet.\n"));
-    return DLC_OK;
+    return planned
+               ? dlc_buf_printf(out, "* planned: predicted, but this version of diloco cannot train this way yet.\n")
+               : DLC_OK;
 }
 
 dlc_err dlc_plan_text(struct dlc_buf *out, const struct dlc_plan_setup *s)

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/json.h"
 #include "base/mem.h"
 #include "plan/paper_table.h"
 #include "plan/simulator.h"
@@ -151,6 +152,65 @@ static void wall_clock_values(void **state)
             fail_msg("%s: %.3f, expected %.2f", rows[i].why, rows[i].s, rows[i].expected);
 }
 
+static void tables_are_printed_in_full(void **state)
+{
+    struct dlc_buf out = { 0 };
+    json_t *rows, *cells;
+    size_t n_cells = 0, i;
+
+    (void)state;
+    assert_int_equal(dlc_paper_streaming_text(&out), DLC_OK);
+    assert_non_null(strstr(out.data, "569.0 (569.0)"));
+    dlc_buf_clear(&out);
+    assert_int_equal(dlc_paper_wallclock_text(&out), DLC_OK);
+    assert_non_null(strstr(out.data, "60272.2"));
+    dlc_buf_clear(&out);
+    assert_int_equal(dlc_paper_streaming_json(&out), DLC_OK);
+    assert_int_equal(dlc_json_parse(&rows, out.data, out.len, "table"), DLC_OK);
+    for (i = 0; i < json_array_size(rows); i++) {
+        assert_int_equal(dlc_json_get_array(&cells, json_array_get(rows, i), "cells", "table"), DLC_OK);
+        n_cells += json_array_size(cells);
+    }
+    assert_int_equal(n_cells, 75);
+    json_decref(rows);
+    dlc_buf_clear(&out);
+    assert_int_equal(dlc_paper_wallclock_json(&out), DLC_OK);
+    assert_int_equal(dlc_json_parse(&rows, out.data, out.len, "table"), DLC_OK);
+    assert_int_equal(json_array_size(rows), 21);
+    json_decref(rows);
+    dlc_buf_fini(&out);
+}
+
+static void tables_without_memory(void **state)
+{
+    static const struct {
+        dlc_err (*table)(struct dlc_buf *out);
+        const char *why;
+    } rows[] = {
+        { dlc_paper_streaming_text, "streaming" },
+        { dlc_paper_streaming_json, "streaming, JSON" },
+        { dlc_paper_wallclock_text, "wall-clock" },
+        { dlc_paper_wallclock_json, "wall-clock, JSON" },
+    };
+    static const uint64_t at[] = { 1, 2, 3, 7, 51, 60, 200 };
+
+    (void)state;
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
+            struct dlc_buf out = { 0 };
+            uint64_t failed = dlc_mem_n_failed();
+            dlc_err err;
+
+            dlc_mem_fail_at(at[i]);
+            err = rows[r].table(&out);
+            dlc_mem_fail_at(0);
+            if (err != (dlc_mem_n_failed() > failed ? DLC_ENOMEM : DLC_OK))
+                fail_msg("%s without allocation %d: error %d", rows[r].why, (int)at[i], (int)err);
+            dlc_buf_fini(&out);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -160,6 +220,8 @@ int main(void)
         cmocka_unit_test(a_missed_target_is_infinite),
         cmocka_unit_test(no_memory_is_reported),
         cmocka_unit_test(wall_clock_values),
+        cmocka_unit_test(tables_are_printed_in_full),
+        cmocka_unit_test(tables_without_memory),
     };
 
     return cmocka_run_group_tests_name("simulator", tests, NULL, NULL);
