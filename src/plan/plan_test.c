@@ -109,6 +109,9 @@ static void the_link_is_what_it_is_made_of(void **state)
         near(p.exchange_s, rows[i].exchange_s, 1e-12, rows[i].why);
         near(p.utilisation, 1000 / (1000 + rows[i].exchange_s), 1e-12, rows[i].why);
     }
+    s.link = (struct dlc_plan_link){ 100e6, 100e6, 0.5, 0, 1, 8 };
+    dlc_plan_predict(&p, &ways[3], &s);
+    near(p.exchange_s, 640 / 8.0 + 1 + 1, 1e-12, "a fragment has the whole latency and its part of the overhead");
 }
 
 /* Steps and exchanges as they would happen, for H/P whole: fragment p leaves at the end of step n H + p H/P and has to

@@ -38,7 +38,7 @@ static int sent_at(const struct state *st, int s)
     if (st->sim->kind == DLC_SIM_DILOCO)
         return (s + 1) % H == 0 ? -2 : -1;
     for (int p = 0; p < P; p++)
-        if ((s + 1) % H == (int)rint((double)p * H / P) % H) /* halves to even, as the match has it */
+        if ((s + 1) % H == (int)rint((double)p * H / P) % H) /* the tables do not tell how halves are rounded */
             return p;
     return -1;
 }
