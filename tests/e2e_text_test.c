@@ -156,5 +156,5 @@ int main(void)
         cmocka_unit_test(another_seed_gives_other_bits),
     };
 
-    return cmocka_run_group_tests_name("e2e text", tests, set_up, runner_end);
+    return runner_main("e2e text", tests, set_up);
 }
