@@ -134,6 +134,14 @@ static void the_same_run_gives_the_same_bits(void **state)
     runner_no_children("after all of them");
 }
 
+/* The largest seed is as good as any, after a resume too. */
+static void every_seed_can_be_resumed(void **state)
+{
+    (void)state;
+    run_expecting(0, TINY " --out large-seed --steps 5 --seed 18446744073709551615");
+    run_expecting(0, "train --out large-seed --seed 18446744073709551615");
+}
+
 /* The test can fail: another seed is another run. */
 static void another_seed_gives_other_bits(void **state)
 {
@@ -153,8 +161,9 @@ int main(void)
         cmocka_unit_test(from_text_to_a_sample),
         cmocka_unit_test(a_finished_run_says_so_and_changes_nothing),
         cmocka_unit_test(the_same_run_gives_the_same_bits),
+        cmocka_unit_test(every_seed_can_be_resumed),
         cmocka_unit_test(another_seed_gives_other_bits),
     };
 
-    return cmocka_run_group_tests_name("e2e text", tests, set_up, runner_end);
+    return runner_main("e2e text", tests, set_up);
 }

@@ -30,6 +30,12 @@
 static char scratch[DLC_PATH_MAX];
 static int n_started;
 
+void runner_filter(void)
+{
+    if (getenv("DLC_TEST_ONLY"))
+        cmocka_set_test_filter(getenv("DLC_TEST_ONLY"));
+}
+
 /* --- the scratch folder ---------------------------------------------------------------------------------------------- */
 
 /* In memory where that is possible: these tests wait for fsync thousands of times, and kill processes, not machines. */
@@ -68,7 +74,6 @@ static bool is_set(const char *name)
 }
 
 bool runner_is_slow(void) { return is_set("DLC_TEST_SLOW"); }
-bool runner_is_long(void) { return is_set("DLC_TEST_LONG"); }
 
 const char *runner_scratch(void) { return scratch; }
 

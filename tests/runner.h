@@ -21,11 +21,15 @@ struct child {
     double file_limit_bytes; /* > 0: RLIMIT_FSIZE, for the next start */
 };
 
+/* The end of every main: DLC_TEST_ONLY is a pattern of test names. */
+#define runner_main(name, tests, set_up) (runner_filter(), cmocka_run_group_tests_name(name, tests, set_up, runner_end))
+void runner_filter(void);
+
 /* Group set-up and tear-down for cmocka. */
 int runner_begin(void **state);
 int runner_end(void **state);
 bool runner_is_slow(void); /* under a sanitizer (DLC_TEST_SLOW): fewer repetitions */
-bool runner_is_long(void); /* DLC_TEST_LONG: more of them */
+extern const bool runner_is_long; /* more of them: tier_default.c or tier_long.c */
 
 /* The scratch folder, and paths in it; a few results of in_scratch live at a time. */
 const char *runner_scratch(void);

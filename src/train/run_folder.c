@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -38,18 +39,29 @@ dlc_err dlc_run_identity_new(struct dlc_run_identity *out, const struct dlc_conf
 
 dlc_err dlc_run_identity_write(const char *run_folder, const struct dlc_run_identity *identity)
 {
-    char path[DLC_PATH_MAX], data[DLC_SHA256_HEX], tokenizer[DLC_SHA256_HEX];
+    char path[DLC_PATH_MAX], data[DLC_SHA256_HEX], tokenizer[DLC_SHA256_HEX], seed[24];
     json_t *v;
     dlc_err err;
 
     DLC_TRY(dlc_path_join(path, run_folder, "run.json"));
     dlc_sha256_to_hex(data, &identity->data_digest);
     dlc_sha256_to_hex(tokenizer, &identity->tokenizer_digest);
-    v = json_pack("{s:s, s:i, s:I, s:s, s:s}", "run", identity->run_id, "version", 1, "seed", (json_int_t)identity->seed,
-                  "data_sha256", data, "tokenizer_sha256", tokenizer);
+    snprintf(seed, sizeof seed, "%llu", (unsigned long long)identity->seed); /* JSON numbers do not reach that far */
+    v = json_pack("{s:s, s:i, s:s, s:s, s:s}", "run", identity->run_id, "version", 1, "seed", seed, "data_sha256", data,
+                  "tokenizer_sha256", tokenizer);
     err = v ? dlc_json_write_file(path, v) : dlc_fail(DLC_ENOMEM, "out of memory: run.json");
     json_decref(v);
     return err;
+}
+
+static dlc_err read_seed(uint64_t *out, const json_t *v, const char *path)
+{
+    const char *text;
+    char *end;
+
+    DLC_TRY(dlc_json_get_string(&text, v, "seed", path));
+    *out = strtoull(text, &end, 10);
+    return end > text && !*end ? DLC_OK : dlc_fail(DLC_EINPUT, "%s: \"seed\" is '%.40s', not a number", path, text);
 }
 
 static dlc_err read_digest(struct dlc_sha256 *out, const json_t *v, const char *key, const char *path)
@@ -66,7 +78,7 @@ dlc_err dlc_run_identity_read(struct dlc_run_identity *out, const char *run_fold
 {
     char path[DLC_PATH_MAX];
     const char *run;
-    int64_t version, seed;
+    int64_t version;
     json_t *v = NULL;
     dlc_err err;
 
@@ -80,8 +92,7 @@ dlc_err dlc_run_identity_read(struct dlc_run_identity *out, const char *run_fold
         goto done;
     }
     memcpy(out->run_id, run, DLC_RUN_ID_SIZE);
-    DLC_TRY_TO(done, dlc_json_get_int(&seed, v, "seed", 0, INT64_MAX, path));
-    out->seed = (uint64_t)seed;
+    DLC_TRY_TO(done, read_seed(&out->seed, v, path));
     DLC_TRY_TO(done, read_digest(&out->data_digest, v, "data_sha256", path));
     err = read_digest(&out->tokenizer_digest, v, "tokenizer_sha256", path);
 done:

@@ -284,13 +284,13 @@ dlc_err dlc_run_open(struct dlc_run *run, struct dlc_config *config, const struc
     DLC_TRY(old ? take_history(run) : make_new(run));
     DLC_TRY(dlc_backend_create(&run->backend, config->system.isa, 0));
     DLC_TRY(dlc_run_say_plan(run));
-    if (!old)
-        DLC_TRY(write_identity(run));
     run->core_config = core_config_of(run);
     DLC_TRY(open_exchange(run));
     DLC_TRY(open_saver(run));
     DLC_TRY(open_core(run));
     DLC_TRY(open_evaluator(run));
+    if (!old) /* only now: a start that failed leaves no history, and no history is taken for a new run */
+        DLC_TRY(write_identity(run));
     return open_progress(run);
 }
 

@@ -1,0 +1,3 @@
+#include "runner.h"
+
+const bool runner_is_long = true;
