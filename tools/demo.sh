@@ -8,13 +8,13 @@ set -eu
 
 # What the three runs share. Steps are inner steps of every island, so `single` sees 1/islands of the others' text.
 islands=4
-steps=640
+steps=512
 every=32 # H: DiLoCo exchanges once in so many steps
 batch=8 # sequences of an island and step
 preset=nano
 vocab=2048
 seed=1
-more="--data.val_tokens 65536" # further keys for all three, "--section.key=value ..."
+more="--data.val_tokens 65536 --train.eval_every 4" # further keys for all three, "--section.key=value ..."
 
 prompt=${PROMPT:-"In the beginning"}
 diloco=${DILOCO:-build/diloco}
