@@ -283,7 +283,7 @@ static void fill_disk(const char *path, size_t leave_bytes)
 /* A checkpoint that does not fit: the one before stays whole, and with more room the run ends as it would have. */
 static void a_full_disk_stops_the_run_and_no_more(void **state)
 {
-    static const size_t leave[] = { 0, 100000, 1500000, 5000000, 9000000, 20000000 };
+    static const size_t leave[] = { 0, 100000, 1500000, 5000000 };
     static struct history expected, got;
     struct child c = { 0 };
     int status;
@@ -306,6 +306,7 @@ static void a_full_disk_stops_the_run_and_no_more(void **state)
         fill_disk(in_scratch("disk/ballast"), leave[i]);
         child_start(&c, LARGE " --out disk/run --quiet");
         expect_disk_error(&c, "No space left on device");
+        run_expecting(0, "eval disk/run --data data"); /* the checkpoint before is whole */
         assert_int_equal(unlink(in_scratch("disk/ballast")), 0);
         assert_true(history_lines("disk/run") >= before);
     }
@@ -336,6 +337,15 @@ static void a_read_only_disk_is_named(void **state)
 }
 #endif
 
+static int tear_down(void **state)
+{
+#ifdef __linux__
+    (void)umount(in_scratch("disk")); /* should a test have failed in there */
+    (void)umount(in_scratch("fixed"));
+#endif
+    return runner_end(state);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -351,5 +361,6 @@ int main(void)
 #endif
     };
 
-    return runner_main("e2e damage", tests, set_up);
+    runner_filter();
+    return cmocka_run_group_tests_name("e2e damage", tests, set_up, tear_down);
 }
