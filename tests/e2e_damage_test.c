@@ -128,9 +128,10 @@ static void without_any_whole_checkpoint_it_stops(void **state)
 
     (void)state;
     tree_copy("run", "half");
-    for (int t = newest; t > newest - 3; t--) {
+    for (int t = newest; t > 0; t--) {
         snprintf(name, sizeof name, "run/checkpoints/outer-%06d/model.safetensors", t);
-        file_cut(name, 1000);
+        if (dlc_file_exists(in_scratch("%s", name)))
+            file_cut(name, 1000);
     }
     must_fail(4, "all checkpoints damaged", "none is whole", "model.safetensors");
     tree_copy("run", "half");
@@ -220,9 +221,14 @@ static void a_damaged_history_is_named_and_kept(void **state)
 /* What a crash can leave: the end of a line that was being written. */
 static void torn_ends_are_cut_off(void **state)
 {
+    FILE *f;
+
     (void)state;
     tree_copy("run", "half");
-    file_cut("run/metrics.jsonl", file_bytes("run/metrics.jsonl") - 3);
+    f = fopen(in_scratch("run/metrics.jsonl"), "a");
+    assert_non_null(f);
+    fputs("{\"step\":20,\"train/lo", f);
+    fclose(f);
     file_cut("run/records.jsonl", file_bytes("run/records.jsonl") - 30);
     run_expecting(0, "train --out run");
     must_end_calm("run", "torn ends");
