@@ -1,5 +1,5 @@
-/* diloco island: one island of a run on this machine, as a process of its own. `diloco train` starts it with descriptors
- * 3 (connection) and 4 (shared memory); nobody types it. */
+/* diloco island: one island of a run on this machine, as a process of its own. `diloco train` starts it with
+ * descriptors 3 (connection) and 4 (shared memory); nobody types it. */
 #include <unistd.h>
 
 #include "base/file.h"
@@ -41,9 +41,13 @@ static dlc_err run(const struct dlc_verb *verb, int argc, char **argv)
     dlc_config_default(&config);
     DLC_TRY(dlc_config_read_ini(&config, path));
     err = dlc_island_main(&config,
-                          &(struct dlc_island_args){ .run_folder = a.run, .run_id = a.run_id, .parent = (long)a.parent,
-                                                     .index = (int)a.index, .incarnation = (uint32_t)a.incarnation,
-                                                     .socket_fd = SOCKET_FD, .memory_fd = MEMORY_FD },
+                          &(struct dlc_island_args){ .run_folder = a.run,
+                                                     .run_id = a.run_id,
+                                                     .parent = (long)a.parent,
+                                                     .index = (int)a.index,
+                                                     .incarnation = (uint32_t)a.incarnation,
+                                                     .socket_fd = SOCKET_FD,
+                                                     .memory_fd = MEMORY_FD },
                           &reported);
     /* The coordinator says what it was told; where it has ended, it has said why, or nobody is there to read. */
     if (reported || err == DLC_EPEER)
