@@ -68,12 +68,14 @@ static void must_end_calm(const char *run, const char *what)
     runner_no_children(what);
 }
 
-/* --- checkpoints ---------------------------------------------------------------------------------------------------------- */
+/* --- checkpoints
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static void a_damaged_checkpoint_gives_way_to_the_one_before(void **state)
 {
-    static const char *const files[] = { "model.safetensors", "outer.safetensors", "island-00.safetensors",
-                                         "island-02.safetensors", "manifest.json", "config.json", "tokenizer.json" };
+    static const char *const files[] = { "model.safetensors",     "outer.safetensors", "island-00.safetensors",
+                                         "island-02.safetensors", "manifest.json",     "config.json",
+                                         "tokenizer.json" };
     struct dlc_rng rng = { .seed = 9 };
     struct dlc_buf err = { 0 };
     int n = runner_is_slow() ? 1 : 3;
@@ -116,7 +118,8 @@ static void must_fail(int status, const char *what, const char *word, const char
     line = strstr(err.data, "error: "); /* warnings may come before */
     if (got != status || !line || strchr(line, '\n') != err.data + err.len - 1 || !strstr(line, word) ||
         !strstr(line, other_word))
-        fail_msg("%s: exit status %d, expected %d; words '%s', '%s'; got: %s", what, got, status, word, other_word, err.data);
+        fail_msg("%s: exit status %d, expected %d; words '%s', '%s'; got: %s", what, got, status, word, other_word,
+                 err.data);
     tree_nothing_lost(&before, "run", what);
     runner_no_children(what);
     dlc_buf_fini(&err);
@@ -128,9 +131,10 @@ static void without_any_whole_checkpoint_it_stops(void **state)
 
     (void)state;
     tree_copy("run", "half");
-    for (int t = newest; t > newest - 3; t--) {
+    for (int t = newest; t > 0; t--) {
         snprintf(name, sizeof name, "run/checkpoints/outer-%06d/model.safetensors", t);
-        file_cut(name, 1000);
+        if (dlc_file_exists(in_scratch("%s", name)))
+            file_cut(name, 1000);
     }
     must_fail(4, "all checkpoints damaged", "none is whole", "model.safetensors");
     tree_copy("run", "half");
@@ -152,7 +156,8 @@ static void a_wrong_latest_is_no_obstacle(void **state)
     }
 }
 
-/* --- records, identity, configuration --------------------------------------------------------------------------------------- */
+/* --- records, identity, configuration
+ * --------------------------------------------------------------------------------------- */
 
 /* Puts `text` in place of the n-th line (from 1) of the file. */
 static void replace_line(const char *name, int n, const char *text)
@@ -172,10 +177,22 @@ static void replace_line(const char *name, int n, const char *text)
     dlc_buf_fini(&to);
 }
 
-static void flip_record(void) { file_flip("run/records.jsonl", 200); }
-static void no_second_record(void) { replace_line("run/records.jsonl", 2, ""); }
-static void garbage_record(void) { replace_line("run/records.jsonl", 3, "garbage\n"); }
-static void no_records(void) { assert_int_equal(unlink(in_scratch("run/records.jsonl")), 0); }
+static void flip_record(void)
+{
+    file_flip("run/records.jsonl", 200);
+}
+static void no_second_record(void)
+{
+    replace_line("run/records.jsonl", 2, "");
+}
+static void garbage_record(void)
+{
+    replace_line("run/records.jsonl", 3, "garbage\n");
+}
+static void no_records(void)
+{
+    assert_int_equal(unlink(in_scratch("run/records.jsonl")), 0);
+}
 static void foreign_records(void)
 {
     assert_int_equal(dlc_copy_file(in_scratch("run/records.jsonl"), in_scratch("calm/records.jsonl")), DLC_OK);
@@ -184,10 +201,22 @@ static void foreign_identity(void)
 {
     assert_int_equal(dlc_copy_file(in_scratch("run/run.json"), in_scratch("calm/run.json")), DLC_OK);
 }
-static void no_identity(void) { assert_int_equal(unlink(in_scratch("run/run.json")), 0); }
-static void half_an_identity(void) { file_cut("run/run.json", 40); }
-static void no_configuration(void) { assert_int_equal(unlink(in_scratch("run/run.ini")), 0); }
-static void odd_configuration(void) { replace_line("run/run.ini", 2, "presett = nano\n"); }
+static void no_identity(void)
+{
+    assert_int_equal(unlink(in_scratch("run/run.json")), 0);
+}
+static void half_an_identity(void)
+{
+    file_cut("run/run.json", 40);
+}
+static void no_configuration(void)
+{
+    assert_int_equal(unlink(in_scratch("run/run.ini")), 0);
+}
+static void odd_configuration(void)
+{
+    replace_line("run/run.ini", 2, "presett = nano\n");
+}
 
 static const struct {
     const char *what;
@@ -220,15 +249,21 @@ static void a_damaged_history_is_named_and_kept(void **state)
 /* What a crash can leave: the end of a line that was being written. */
 static void torn_ends_are_cut_off(void **state)
 {
+    FILE *f;
+
     (void)state;
     tree_copy("run", "half");
-    file_cut("run/metrics.jsonl", file_bytes("run/metrics.jsonl") - 3);
+    f = fopen(in_scratch("run/metrics.jsonl"), "a");
+    assert_non_null(f);
+    fputs("{\"step\":20,\"train/lo", f);
+    fclose(f);
     file_cut("run/records.jsonl", file_bytes("run/records.jsonl") - 30);
     run_expecting(0, "train --out run");
     must_end_calm("run", "torn ends");
 }
 
-/* --- the disk --------------------------------------------------------------------------------------------------------------- */
+/* --- the disk
+ * --------------------------------------------------------------------------------------------------------------- */
 
 #define LARGE                                                                                                          \
     "train --data data --model.layers 2 --model.d_model 192 --model.context 32 --islands 2 --outer.steps 1 --steps 8 " \
@@ -283,7 +318,7 @@ static void fill_disk(const char *path, size_t leave_bytes)
 /* A checkpoint that does not fit: the one before stays whole, and with more room the run ends as it would have. */
 static void a_full_disk_stops_the_run_and_no_more(void **state)
 {
-    static const size_t leave[] = { 0, 100000, 1500000, 5000000, 9000000, 20000000 };
+    static const size_t leave[] = { 0, 100000, 1500000, 5000000 };
     static struct history expected, got;
     struct child c = { 0 };
     int status;
@@ -306,6 +341,7 @@ static void a_full_disk_stops_the_run_and_no_more(void **state)
         fill_disk(in_scratch("disk/ballast"), leave[i]);
         child_start(&c, LARGE " --out disk/run --quiet");
         expect_disk_error(&c, "No space left on device");
+        run_expecting(0, "eval disk/run --data data"); /* the checkpoint before is whole */
         assert_int_equal(unlink(in_scratch("disk/ballast")), 0);
         assert_true(history_lines("disk/run") >= before);
     }
@@ -336,6 +372,15 @@ static void a_read_only_disk_is_named(void **state)
 }
 #endif
 
+static int tear_down(void **state)
+{
+#ifdef __linux__
+    (void)umount(in_scratch("disk")); /* should a test have failed in there */
+    (void)umount(in_scratch("fixed"));
+#endif
+    return runner_end(state);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -351,5 +396,6 @@ int main(void)
 #endif
     };
 
-    return runner_main("e2e damage", tests, set_up);
+    runner_filter();
+    return cmocka_run_group_tests_name("e2e damage", tests, set_up, tear_down);
 }

@@ -22,11 +22,13 @@ static void walk(const char *root, const char *below, visit *fn, void *self)
     char path[2 * DLC_PATH_MAX], next[DLC_PATH_MAX];
     struct dlc_names names;
 
+    assert_true(strlen(root) + strlen(below) + 2 < sizeof path);
     snprintf(path, sizeof path, "%s/%s", root, below);
     if (dlc_list_folder(&names, path) != DLC_OK)
         fail_msg("%s", dlc_err_text());
     for (size_t i = 0; i < names.n; i++) {
-        assert_true((size_t)snprintf(next, sizeof next, "%s%s%s", below, *below ? "/" : "", names.names[i]) < sizeof next);
+        assert_true((size_t)snprintf(next, sizeof next, "%s%s%s", below, *below ? "/" : "", names.names[i]) <
+                    sizeof next);
         assert_true((size_t)snprintf(path, sizeof path, "%s/%s", root, next) < sizeof path);
         if (dlc_is_folder(path))
             walk(root, next, fn, self);
@@ -54,8 +56,11 @@ static void add(void *self, const char *path, const char *below)
 
 void tree_read(struct tree *out, const char *name)
 {
+    char root[2 * DLC_PATH_MAX];
+
+    snprintf(root, sizeof root, "%s", in_scratch("%s", name));
     out->n = 0;
-    walk(in_scratch("%s", name), "", add, out);
+    walk(root, "", add, out);
 }
 
 void tree_nothing_lost(const struct tree *before, const char *name, const char *after_what)
@@ -87,11 +92,12 @@ static void copy_one(void *self, const char *path, const char *below)
 
 void tree_copy(const char *to, const char *from)
 {
-    char name[300];
+    char name[300], root[2 * DLC_PATH_MAX];
 
+    snprintf(root, sizeof root, "%s", in_scratch("%s", from));
     snprintf(name, sizeof name, "%s", to);
     assert_int_equal(dlc_remove_tree(in_scratch("%s", to)), DLC_OK);
-    walk(in_scratch("%s", from), "", copy_one, name);
+    walk(root, "", copy_one, name);
 }
 
 void file_cut(const char *name, uint64_t size_bytes)

@@ -5,7 +5,13 @@
 
 #include <stdbool.h>
 
-typedef enum { DLC_LOG_DEBUG, DLC_LOG_INFO, DLC_LOG_WARN, DLC_LOG_ERROR } dlc_log_level;
+typedef enum {
+    DLC_LOG_DEBUG,
+    DLC_LOG_INFO,
+    DLC_LOG_WARN,
+    DLC_LOG_ERROR,
+    DLC_LOG_NOTHING /* as the lowest shown: not even errors */
+} dlc_log_level;
 
 void dlc_log_set_level(dlc_log_level lowest_shown); /* default DLC_LOG_INFO */
 bool dlc_log_shows(dlc_log_level level);

@@ -1,5 +1,5 @@
-/* diloco island: one island of a run on this machine, as a process of its own. `diloco train` starts it with descriptors
- * 3 (connection) and 4 (shared memory); nobody types it. */
+/* diloco island: one island of a run on this machine, as a process of its own. `diloco train` starts it with
+ * descriptors 3 (connection) and 4 (shared memory); nobody types it. */
 #include <unistd.h>
 
 #include "base/file.h"
@@ -30,6 +30,7 @@ static dlc_err run(const struct dlc_verb *verb, int argc, char **argv)
     struct args a = { .run = NULL };
     struct dlc_config config;
     char path[DLC_PATH_MAX];
+    bool reported;
     dlc_err err;
 
     DLC_TRY(dlc_options_parse(&a, NULL, verb, argc, argv));
@@ -39,12 +40,18 @@ static dlc_err run(const struct dlc_verb *verb, int argc, char **argv)
     DLC_TRY(dlc_path_join(path, a.run, "run.ini"));
     dlc_config_default(&config);
     DLC_TRY(dlc_config_read_ini(&config, path));
-    err = dlc_island_main(&config, &(struct dlc_island_args){ .run_folder = a.run, .run_id = a.run_id,
-                                                               .parent = (long)a.parent, .index = (int)a.index,
-                                                               .incarnation = (uint32_t)a.incarnation,
-                                                               .socket_fd = SOCKET_FD, .memory_fd = MEMORY_FD });
-    if (err == DLC_EPEER)
-        dlc_log_set_level((dlc_log_level)(DLC_LOG_ERROR + 1)); /* the coordinator ended: it has said why, or nobody is there to read */
+    err = dlc_island_main(&config,
+                          &(struct dlc_island_args){ .run_folder = a.run,
+                                                     .run_id = a.run_id,
+                                                     .parent = (long)a.parent,
+                                                     .index = (int)a.index,
+                                                     .incarnation = (uint32_t)a.incarnation,
+                                                     .socket_fd = SOCKET_FD,
+                                                     .memory_fd = MEMORY_FD },
+                          &reported);
+    /* The coordinator says what it was told; where it has ended, it has said why, or nobody is there to read. */
+    if (reported || err == DLC_EPEER)
+        dlc_log_set_level(DLC_LOG_NOTHING);
     return err;
 }
 

@@ -2,8 +2,8 @@
  *
  * Driven from outside and never blocking: messages go in through dlc_island_on_message, dlc_island_work does one unit
  * of work (about one inner step). The same code runs under virtual time with a toy trainer, in one process with all
- * islands, and in a process of its own (island_main.h). What it trains is behind a table: a real model (trainer.h), or anything
- * with parameters and gradients. */
+ * islands, and in a process of its own (island_main.h). What it trains is behind a table: a real model (trainer.h), or
+ * anything with parameters and gradients. */
 #ifndef DLC_ISLAND_ISLAND_H
 #define DLC_ISLAND_ISLAND_H
 

@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #ifdef __linux__
 #include <sys/prctl.h>
 #endif
@@ -72,14 +73,19 @@ static dlc_err serve(dlc_island *isl, dlc_local_endpoint *ep)
     return DLC_OK;
 }
 
-static void report_failure(dlc_local_endpoint *ep, const struct dlc_island_args *args, dlc_err err)
+/* False: nobody is left to hear it, or it does not fit into a message. */
+static bool report_failure(dlc_local_endpoint *ep, const struct dlc_island_args *args, dlc_err err)
 {
     struct dlc_message m = { .kind = DLC_MSG_FAILED, .incarnation = args->incarnation, .code = err };
     dlc_endpoint *base = dlc_local_endpoint_base(ep);
+    char text[1024];
+    bool sent;
 
-    snprintf(m.text, sizeof m.text, "%s", dlc_err_text());
-    if (err != DLC_EPEER)
-        (void)base->ops->send(base, &m); /* nobody may be left to hear it */
+    snprintf(text, sizeof text, "%s", dlc_err_text());
+    snprintf(m.text, sizeof m.text, "%.*s", (int)sizeof m.text - 1, text);
+    sent = err != DLC_EPEER && base->ops->send(base, &m) == DLC_OK && strlen(text) < sizeof m.text;
+    (void)dlc_fail(err, "%s", text); /* the first failure is the one that counts */
+    return sent;
 }
 
 struct parts {
@@ -109,13 +115,14 @@ static void tear_down(struct parts *p)
     dlc_dataset_close(p->data);
 }
 
-dlc_err dlc_island_main(struct dlc_config *config, const struct dlc_island_args *args)
+dlc_err dlc_island_main(struct dlc_config *config, const struct dlc_island_args *args, bool *reported)
 {
     struct dlc_exchange_size size;
     dlc_local_endpoint *ep;
     struct parts parts = { 0 };
     dlc_err err;
 
+    *reported = false;
     DLC_TRY(die_with_parent(args->parent));
     DLC_TRY(dlc_dataset_open(&parts.data, config->data.path, config->model.shape.context, config->data.deal,
                              config->train.seed));
@@ -126,7 +133,7 @@ dlc_err dlc_island_main(struct dlc_config *config, const struct dlc_island_args 
     if (err == DLC_OK)
         err = serve(parts.island, ep);
     if (err != DLC_OK)
-        report_failure(ep, args, err);
+        *reported = report_failure(ep, args, err);
     tear_down(&parts);
     dlc_local_detach(ep);
     return err;

@@ -14,9 +14,10 @@ struct dlc_island_args {
     int socket_fd, memory_fd; /* taken over */
 };
 
-/* Trains until the run is over or paused (DLC_OK), the coordinator is gone (DLC_EPEER) or something fails, which is
- * reported to the coordinator too. config: run.ini of the run folder, resolved; the vocabulary's size is filled in. */
-dlc_err dlc_island_main(struct dlc_config *config, const struct dlc_island_args *args);
+/* Trains until the run is over or paused (DLC_OK), the coordinator is gone (DLC_EPEER) or something fails. *reported:
+ * the coordinator was told of the failure, and will say it. config: run.ini of the run folder, resolved; the
+ * vocabulary's size is filled in. */
+dlc_err dlc_island_main(struct dlc_config *config, const struct dlc_island_args *args, bool *reported);
 
 /* The configuration of an island, and the sizes of the exchange, that coordinator and island derive alike. */
 struct dlc_island_config dlc_island_config_of(const struct dlc_config *config, int index, uint32_t incarnation);

@@ -28,8 +28,8 @@ struct dlc_coordinator {
     bool finished, pausing;
 };
 
-dlc_err dlc_coordinator_create(dlc_coordinator **out, dlc_coord *core, const struct dlc_coord_config *config, dlc_hub *hub,
-                               dlc_pool *pool, const struct dlc_coordinator_callbacks *callbacks)
+dlc_err dlc_coordinator_create(dlc_coordinator **out, dlc_coord *core, const struct dlc_coord_config *config,
+                               dlc_hub *hub, dlc_pool *pool, const struct dlc_coordinator_callbacks *callbacks)
 {
     dlc_coordinator *c = dlc_calloc(1, sizeof *c);
     size_t k = (size_t)config->n_islands;
@@ -59,7 +59,10 @@ void dlc_coordinator_destroy(dlc_coordinator *c)
     dlc_free(c);
 }
 
-bool dlc_coordinator_is_finished(const dlc_coordinator *c) { return c->finished; }
+bool dlc_coordinator_is_finished(const dlc_coordinator *c)
+{
+    return c->finished;
+}
 
 bool dlc_coordinator_is_paused(const dlc_coordinator *c)
 {
@@ -70,7 +73,10 @@ bool dlc_coordinator_is_paused(const dlc_coordinator *c)
     return c->pausing;
 }
 
-bool dlc_coordinator_has_left(const dlc_coordinator *c, int island) { return c->peers[island].paused; }
+bool dlc_coordinator_has_left(const dlc_coordinator *c, int island)
+{
+    return c->peers[island].paused;
+}
 
 void dlc_coordinator_set_incarnation(dlc_coordinator *c, int island, uint32_t incarnation)
 {
@@ -99,10 +105,15 @@ dlc_err dlc_coordinator_pause(dlc_coordinator *c)
 
 static dlc_err assign(dlc_coordinator *c, const struct dlc_action *a)
 {
-    struct dlc_message m = { .kind = DLC_MSG_ASSIGN, .t = a->assignment.t, .attempt = a->assignment.attempt,
-                             .first_step = a->assignment.first_step, .n_steps = a->assignment.n_steps,
-                             .state_step = a->assignment.state_step, .own_params = a->assignment.own_params,
-                             .digest = a->assignment.theta, .ranges = *a->assignment.lease };
+    struct dlc_message m = { .kind = DLC_MSG_ASSIGN,
+                             .t = a->assignment.t,
+                             .attempt = a->assignment.attempt,
+                             .first_step = a->assignment.first_step,
+                             .n_steps = a->assignment.n_steps,
+                             .state_step = a->assignment.state_step,
+                             .own_params = a->assignment.own_params,
+                             .digest = a->assignment.theta,
+                             .ranges = *a->assignment.lease };
 
     /* In lockstep the islands have theta(t-1) already, but for the first one. */
     if (!a->assignment.own_params && (!c->cfg.lockstep || a->assignment.t == 1))
@@ -182,7 +193,8 @@ static dlc_err take_mean(dlc_coordinator *c, const struct dlc_message *m)
         c->grads[i] = c->hub->ops->slot(c->hub, i);
         c->weights[i] = 1;
     }
-    dlc_mean_gradients(c->hub->ops->mean(c->hub), c->grads, c->weights, (size_t)c->cfg.n_islands, c->cfg.n_params, c->pool);
+    dlc_mean_gradients(c->hub->ops->mean(c->hub), c->grads, c->weights, (size_t)c->cfg.n_islands, c->cfg.n_params,
+                       c->pool);
     for (int i = 0; i < c->cfg.n_islands; i++) {
         c->peers[i].gradient_in = false;
         c->hub->traffic[i].bytes_down += c->cfg.n_params * sizeof(float);
@@ -194,8 +206,9 @@ static dlc_err take_mean(dlc_coordinator *c, const struct dlc_message *m)
 static dlc_err on_gradient(dlc_coordinator *c, int island, const struct dlc_message *m)
 {
     struct peer *p = &c->peers[island];
-    struct dlc_event out_of_step = { .kind = DLC_EVENT_OUT_OF_STEP, .island = island, .incarnation = m->incarnation,
-                                     .t = m->t, .attempt = m->attempt };
+    struct dlc_event out_of_step = {
+        .kind = DLC_EVENT_OUT_OF_STEP, .island = island, .incarnation = m->incarnation, .t = m->t, .attempt = m->attempt
+    };
     bool same_step = true;
 
     if (!c->cfg.lockstep)
@@ -217,9 +230,14 @@ static dlc_err on_gradient(dlc_coordinator *c, int island, const struct dlc_mess
 
 static dlc_err on_contribution(dlc_coordinator *c, int island, const struct dlc_message *m)
 {
-    struct dlc_event ev = { .kind = DLC_EVENT_CONTRIBUTION, .island = island, .incarnation = m->incarnation, .t = m->t,
-                            .attempt = m->attempt, .payload = c->hub->ops->slot(c->hub, island),
-                            .payload_bytes = m->size_bytes, .digest = m->digest };
+    struct dlc_event ev = { .kind = DLC_EVENT_CONTRIBUTION,
+                            .island = island,
+                            .incarnation = m->incarnation,
+                            .t = m->t,
+                            .attempt = m->attempt,
+                            .payload = c->hub->ops->slot(c->hub, island),
+                            .payload_bytes = m->size_bytes,
+                            .digest = m->digest };
 
     /* Data parallelism sends gradients only; this one is there for the record. */
     if (!c->cfg.lockstep)
@@ -230,8 +248,12 @@ static dlc_err on_contribution(dlc_coordinator *c, int island, const struct dlc_
 static dlc_err on_message(dlc_coordinator *c, int island, const struct dlc_message *m)
 {
     struct peer *p = &c->peers[island];
-    struct dlc_event ev = { .island = island, .incarnation = m->incarnation, .t = m->t, .attempt = m->attempt,
-                            .step = m->step, .text = m->text };
+    struct dlc_event ev = { .island = island,
+                            .incarnation = m->incarnation,
+                            .t = m->t,
+                            .attempt = m->attempt,
+                            .step = m->step,
+                            .text = m->text };
     struct dlc_message pause = { .kind = DLC_MSG_PAUSE };
 
     if (m->incarnation != p->incarnation)

@@ -1,5 +1,5 @@
-/* The coordinator: the core (outer/coord.h) joined with a hub. Turns messages into the core's events and carries out its
- * actions; averages gradients in lockstep; counts bulk bytes. What must last, be shown or be restarted is somebody
+/* The coordinator: the core (outer/coord.h) joined with a hub. Turns messages into the core's events and carries out
+ * its actions; averages gradients in lockstep; counts bulk bytes. What must last, be shown or be restarted is somebody
  * else's, behind callbacks: the run (run.h), or a test under virtual time. One thread. */
 #ifndef DLC_TRAIN_COORDINATOR_H
 #define DLC_TRAIN_COORDINATOR_H
@@ -24,8 +24,8 @@ struct dlc_coordinator_callbacks {
 typedef struct dlc_coordinator dlc_coordinator;
 
 /* core, hub and pool (may be NULL) stay the caller's. */
-dlc_err dlc_coordinator_create(dlc_coordinator **out, dlc_coord *core, const struct dlc_coord_config *config, dlc_hub *hub,
-                               dlc_pool *pool, const struct dlc_coordinator_callbacks *callbacks);
+dlc_err dlc_coordinator_create(dlc_coordinator **out, dlc_coord *core, const struct dlc_coord_config *config,
+                               dlc_hub *hub, dlc_pool *pool, const struct dlc_coordinator_callbacks *callbacks);
 void dlc_coordinator_destroy(dlc_coordinator *c); /* accepts NULL */
 
 /* Takes one message, waiting until deadline_ns at most (0: not at all), and does all that follows from it.
@@ -34,7 +34,8 @@ dlc_err dlc_coordinator_poll(dlc_coordinator *c, bool *idle, int64_t deadline_ns
 
 bool dlc_coordinator_is_finished(const dlc_coordinator *c); /* the last record is durable, islands were told to leave */
 
-/* Asks every island to stop after its inner step and to save where it is. Islands that are not there count as paused. */
+/* Asks every island to stop after its inner step and to save where it is. Islands that are not there count as paused.
+ */
 dlc_err dlc_coordinator_pause(dlc_coordinator *c);
 bool dlc_coordinator_is_paused(const dlc_coordinator *c);
 bool dlc_coordinator_has_left(const dlc_coordinator *c, int island); /* it paused, and ends by itself */

@@ -1,6 +1,6 @@
-/* A stop in mid-round: each island's paused.safetensors and, written last, paused.json with the rows of metrics that wait
- * for some islands. Without paused.json the islands' files are of a stop that was cut off, and count for nothing: the
- * round starts again. It stays until the round is committed or the next stop begins. */
+/* A stop in mid-round: each island's paused.safetensors and, written last, paused.json with the rows of metrics that
+ * wait for some islands. Without paused.json the islands' files are of a stop that was cut off, and count for nothing:
+ * the round starts again. It stays until the round is committed or the next stop begins. */
 #ifndef DLC_TRAIN_PAUSED_H
 #define DLC_TRAIN_PAUSED_H
 

@@ -121,7 +121,10 @@ void dlc_processes_destroy(dlc_processes *p)
     dlc_free(p);
 }
 
-uint32_t dlc_processes_incarnation(const dlc_processes *p, int island) { return p->items[island].incarnation; }
+uint32_t dlc_processes_incarnation(const dlc_processes *p, int island)
+{
+    return p->items[island].incarnation;
+}
 
 void dlc_processes_kill(dlc_processes *p, int island)
 {
@@ -182,8 +185,8 @@ static int raise_fd(int fd)
 static dlc_err spawn(dlc_processes *p, int island, int socket_fd, int memory_fd)
 {
     char index[16], incarnation[16], parent[24];
-    const char *argv[] = { "diloco", "island",   "--run",    p->run_folder,   "--run-id", p->run_id, "--index",
-                           index,    "--incarnation", incarnation, "--parent", parent,     NULL };
+    const char *argv[] = { "diloco", "island",        "--run",     p->run_folder, "--run-id", p->run_id, "--index",
+                           index,    "--incarnation", incarnation, "--parent",    parent,     NULL };
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attr;
     sigset_t none, usual;

@@ -86,10 +86,17 @@ dlc_err dlc_progress_create(dlc_progress **out, const struct dlc_config *config,
     *out = NULL;
     if (!p)
         return DLC_ENOMEM;
-    *p = (dlc_progress){ .config = config, .traffic = traffic, .quiet = quiet, .recording = true, .tty = isatty(STDERR_FILENO) == 1,
-                         .n_params = dlc_model_n_params(&config->model.shape), .first_step = first_step,
-                         .began_s = dlc_now_s(), .began_step = first_step,
-                         .n_rounds = (uint64_t)((config->train.steps + config->outer.steps - 1) / config->outer.steps) };
+    *p =
+        (dlc_progress){ .config = config,
+                        .traffic = traffic,
+                        .quiet = quiet,
+                        .recording = true,
+                        .tty = isatty(STDERR_FILENO) == 1,
+                        .n_params = dlc_model_n_params(&config->model.shape),
+                        .first_step = first_step,
+                        .began_s = dlc_now_s(),
+                        .began_step = first_step,
+                        .n_rounds = (uint64_t)((config->train.steps + config->outer.steps - 1) / config->outer.steps) };
     DLC_TRY_TO(fail, dlc_path_join(p->path, run_folder, "metrics.jsonl"));
     DLC_TRY_TO(fail, allocate(p));
     p->file = fopen(p->path, "ae");
@@ -117,9 +124,13 @@ void dlc_progress_destroy(dlc_progress *p)
     dlc_free(p);
 }
 
-void dlc_progress_set_recording(dlc_progress *p, bool recording) { p->recording = recording; }
+void dlc_progress_set_recording(dlc_progress *p, bool recording)
+{
+    p->recording = recording;
+}
 
-/* --- metrics.jsonl ------------------------------------------------------------------------------------------------- */
+/* --- metrics.jsonl -------------------------------------------------------------------------------------------------
+ */
 
 /* Takes the reference. */
 static dlc_err write_row(dlc_progress *p, json_t *row)
@@ -179,7 +190,8 @@ static void in_units(char out[16], double bytes)
     snprintf(out, 16, u == 0 ? "%.0f %s" : "%.3g %s", bytes, units[u]);
 }
 
-/* --- for people ---------------------------------------------------------------------------------------------------- */
+/* --- for people ----------------------------------------------------------------------------------------------------
+ */
 
 static void left_text(char out[24], const dlc_progress *p, int64_t step)
 {
@@ -233,14 +245,16 @@ void dlc_progress_waiting(dlc_progress *p, const int *islands, int n, double sec
     if (p->quiet || dlc_now_s() - p->last_waiting_s < (p->tty ? 1 : LINE_EVERY_S))
         return;
     p->last_waiting_s = dlc_now_s();
-    at = snprintf(line, sizeof line, "outer step %llu: waiting for %d island%s since %.0f s:",
-                  (unsigned long long)p->outer_step + 1, n, n == 1 ? "" : "s", seconds);
+    at = snprintf(line, sizeof line,
+                  "outer step %llu: waiting for %d island%s since %.0f s:", (unsigned long long)p->outer_step + 1, n,
+                  n == 1 ? "" : "s", seconds);
     for (int i = 0; i < n && i < 16; i++)
         at += snprintf(line + at, sizeof line - (size_t)at, " %d", islands[i]);
     show(p, line);
 }
 
-/* --- steps --------------------------------------------------------------------------------------------------------- */
+/* --- steps ---------------------------------------------------------------------------------------------------------
+ */
 
 static dlc_err finish_row(dlc_progress *p, struct row *r)
 {
@@ -259,9 +273,9 @@ static dlc_err finish_row(dlc_progress *p, struct row *r)
     p->lr = r->lr;
     p->tok_per_s = tok_per_s;
     err = write_row(p, json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:f}", "step", (json_int_t)step, "tokens",
-                                 (json_int_t)(tokens_a_step(p) * (uint64_t)step), "train/loss", number(loss), "train/lr",
-                                 number(r->lr), "train/grad_norm", number(norm), "train/tok_per_sec", number(tok_per_s),
-                                 "time", dlc_wall_s()));
+                                 (json_int_t)(tokens_a_step(p) * (uint64_t)step), "train/loss", number(loss),
+                                 "train/lr", number(r->lr), "train/grad_norm", number(norm), "train/tok_per_sec",
+                                 number(tok_per_s), "time", dlc_wall_s()));
     clear_row(r, k);
     if (step > p->first_step)
         p->first_step = step;
@@ -330,7 +344,8 @@ dlc_err dlc_progress_from_json(dlc_progress *p, const json_t *saved, const char 
     return DLC_OK;
 }
 
-/* --- outer steps, validation, the end ------------------------------------------------------------------------------- */
+/* --- outer steps, validation, the end -------------------------------------------------------------------------------
+ */
 
 dlc_err dlc_progress_outer(dlc_progress *p, const struct dlc_record *r, double wait_s)
 {
@@ -340,11 +355,12 @@ dlc_err dlc_progress_outer(dlc_progress *p, const struct dlc_record *r, double w
     for (size_t i = 0; i < r->n_members; i++)
         contributing += r->members[i].fate == DLC_MEMBER_SUMMED;
     p->outer_step = r->t;
-    return write_row(p, json_pack("{s:I, s:I, s:I, s:i, s:i, s:I, s:I, s:o, s:f, s:f}", "step", (json_int_t)r->step, "tokens",
-                                  (json_int_t)r->n_tokens, "outer/step", (json_int_t)r->t, "outer/islands_alive", r->n_alive,
-                                  "outer/islands_contributing", contributing, "outer/bytes_up", (json_int_t)sum.bytes_up,
-                                  "outer/bytes_down", (json_int_t)sum.bytes_down, "outer/wait_s", number(wait_s),
-                                  "outer/delta_norm", r->delta_norm, "time", dlc_wall_s()));
+    return write_row(p,
+                     json_pack("{s:I, s:I, s:I, s:i, s:i, s:I, s:I, s:o, s:f, s:f}", "step", (json_int_t)r->step,
+                               "tokens", (json_int_t)r->n_tokens, "outer/step", (json_int_t)r->t, "outer/islands_alive",
+                               r->n_alive, "outer/islands_contributing", contributing, "outer/bytes_up",
+                               (json_int_t)sum.bytes_up, "outer/bytes_down", (json_int_t)sum.bytes_down, "outer/wait_s",
+                               number(wait_s), "outer/delta_norm", r->delta_norm, "time", dlc_wall_s()));
 }
 
 dlc_err dlc_progress_eval(dlc_progress *p, uint64_t outer_step, int64_t step, const struct dlc_eval_result *e)
@@ -354,7 +370,8 @@ dlc_err dlc_progress_eval(dlc_progress *p, uint64_t outer_step, int64_t step, co
     p->last_eval = *e;
     p->has_eval = true;
     if (!p->quiet) {
-        snprintf(line, sizeof line, "outer step %llu, step %lld: validation loss %.4f, perplexity %.2f, %.4f bits a byte",
+        snprintf(line, sizeof line,
+                 "outer step %llu, step %lld: validation loss %.4f, perplexity %.2f, %.4f bits a byte",
                  (unsigned long long)outer_step, (long long)step, e->loss, e->ppl, e->bpb);
         show(p, line);
         if (p->tty)
@@ -362,8 +379,8 @@ dlc_err dlc_progress_eval(dlc_progress *p, uint64_t outer_step, int64_t step, co
         p->line_open = false;
     }
     return write_row(p, json_pack("{s:I, s:I, s:o, s:o, s:o}", "step", (json_int_t)step, "outer/step",
-                                  (json_int_t)outer_step, "val/loss", number(e->loss), "val/ppl", number(e->ppl), "val/bpb",
-                                  number(e->bpb)));
+                                  (json_int_t)outer_step, "val/loss", number(e->loss), "val/ppl", number(e->ppl),
+                                  "val/bpb", number(e->bpb)));
 }
 
 static double ratio(uint64_t dp, uint64_t ours)
@@ -386,8 +403,8 @@ static void say_summary(dlc_progress *p, const struct dlc_record *last, uint64_t
                  (long long)last->step, (unsigned long long)last->n_tokens, p->last_eval.ppl, p->last_eval.loss,
                  p->last_eval.bpb);
     if (ours && p->config->train.method == DLC_METHOD_DILOCO)
-        dlc_info("sent and received %s by all islands; data parallelism: %s in f32 (%.0fx), %s in bf16 (%.0fx)", sent, f32,
-                 ratio(dp4, ours), bf16, ratio(dp2, ours));
+        dlc_info("sent and received %s by all islands; data parallelism: %s in f32 (%.0fx), %s in bf16 (%.0fx)", sent,
+                 f32, ratio(dp4, ours), bf16, ratio(dp2, ours));
     else if (ours && p->config->train.islands > 1)
         dlc_info("sent and received %s by all islands", sent);
 }
@@ -400,14 +417,15 @@ dlc_err dlc_progress_summary(dlc_progress *p, const struct dlc_record *last, boo
     uint64_t ours = alone ? 0 : sum.bytes_up + sum.bytes_down; /* one island sends nothing to anybody else */
     uint64_t dp4 = alone ? 0 : dlc_progress_dp_bytes(p, last->step, 4), dp2 = dp4 / 2;
     const struct dlc_eval_result *e = &p->last_eval;
-    json_t *row = json_pack("{s:I, s:b, s:s, s:i, s:I, s:I, s:o, s:o, s:o, s:I, s:I, s:I, s:o, s:o}", "step",
-                            (json_int_t)last->step, "final", 1, "method", methods[p->config->train.method], "islands",
-                            p->config->train.islands, "tokens", (json_int_t)last->n_tokens, "outer/step",
-                            (json_int_t)last->t, "val/loss", p->has_eval ? number(e->loss) : json_null(), "val/ppl",
-                            p->has_eval ? number(e->ppl) : json_null(), "val/bpb", p->has_eval ? number(e->bpb) : json_null(),
-                            "outer/bytes", (json_int_t)ours, "dp/bytes_f32", (json_int_t)dp4, "dp/bytes_bf16",
-                            (json_int_t)dp2, "dp/ratio_f32", ours ? json_real(ratio(dp4, ours)) : json_null(),
-                            "dp/ratio_bf16", ours ? json_real(ratio(dp2, ours)) : json_null());
+    json_t *row =
+        json_pack("{s:I, s:b, s:s, s:i, s:I, s:I, s:o, s:o, s:o, s:I, s:I, s:I, s:o, s:o}", "step",
+                  (json_int_t)last->step, "final", 1, "method", methods[p->config->train.method], "islands",
+                  p->config->train.islands, "tokens", (json_int_t)last->n_tokens, "outer/step", (json_int_t)last->t,
+                  "val/loss", p->has_eval ? number(e->loss) : json_null(), "val/ppl",
+                  p->has_eval ? number(e->ppl) : json_null(), "val/bpb", p->has_eval ? number(e->bpb) : json_null(),
+                  "outer/bytes", (json_int_t)ours, "dp/bytes_f32", (json_int_t)dp4, "dp/bytes_bf16", (json_int_t)dp2,
+                  "dp/ratio_f32", ours ? json_real(ratio(dp4, ours)) : json_null(), "dp/ratio_bf16",
+                  ours ? json_real(ratio(dp2, ours)) : json_null());
 
     if (!p->quiet)
         say_summary(p, last, ours, dp4, dp2);

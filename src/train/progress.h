@@ -1,7 +1,7 @@
 /* What a run says while it goes on: rows of metrics.jsonl, and lines (on a terminal: one line, rewritten) for people.
  *
- * A row of an inner step is written once every island has reported that step; its loss is their mean, in island order, so
- * the rows of two runs with the same bits are the same but for times. */
+ * A row of an inner step is written once every island has reported that step; its loss is their mean, in island order,
+ * so the rows of two runs with the same bits are the same but for times. */
 #ifndef DLC_TRAIN_PROGRESS_H
 #define DLC_TRAIN_PROGRESS_H
 

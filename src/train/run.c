@@ -8,11 +8,12 @@
 #include "base/log.h"
 #include "train/paused.h"
 
-#define DEATHS_MAX 5       /* of one island without an outer step in between: something is wrong with it */
+#define DEATHS_MAX 5 /* of one island without an outer step in between: something is wrong with it */
 #define PAUSE_SLICE_NS 100000000
 #define WAIT_SLICE_NS 500000000
 
-/* --- validation, a batch at a time between messages ------------------------------------------------------------------ */
+/* --- validation, a batch at a time between messages ------------------------------------------------------------------
+ */
 
 static dlc_err eval_step(struct dlc_run *run)
 {
@@ -48,7 +49,8 @@ static dlc_err begin_eval(struct dlc_run *run, const struct dlc_record *record, 
     return DLC_OK;
 }
 
-/* --- what the coordinator asks for ----------------------------------------------------------------------------------- */
+/* --- what the coordinator asks for -----------------------------------------------------------------------------------
+ */
 
 static dlc_err keep_last(struct dlc_run *run, const struct dlc_record *record)
 {
@@ -65,8 +67,8 @@ static dlc_err on_commit(void *self, const struct dlc_record *record, const json
     bool last = record->t == dlc_coord_n_rounds(&run->core_config);
     double now_s = dlc_now_s(), wait_s = run->first_arrival_s > 0 ? now_s - run->first_arrival_s : 0;
 
-    /* Of the step before: its numbers are never skipped, whatever is faster; and once this step is durable, nobody would
-     * evaluate that one again. */
+    /* Of the step before: its numbers are never skipped, whatever is faster; and once this step is durable, nobody
+     * would evaluate that one again. */
     DLC_TRY(finish_eval(run));
     DLC_TRY(dlc_saver_commit(&run->saver, record, saved, theta, last));
     DLC_TRY(dlc_paused_remove(run->config->train.out));
@@ -120,20 +122,25 @@ static dlc_err on_lost(void *self, int island)
 
     dlc_processes_reap(run->processes, island, how);
     if (++run->deaths[island] > DEATHS_MAX)
-        return dlc_fail(DLC_EPEER,
-                        "island %d ended %d times in outer step %llu, last with %s; the run stops here and can be resumed",
-                        island, run->deaths[island], (unsigned long long)dlc_coord_t(run->core) + 1, how);
+        return dlc_fail(
+            DLC_EPEER,
+            "island %d ended %d times in outer step %llu, last with %s; the run stops here and can be resumed", island,
+            run->deaths[island], (unsigned long long)dlc_coord_t(run->core) + 1, how);
     dlc_warn("island %d ended with %s; it is started again and repeats its round", island, how);
     return start_island(run, island);
 }
 
 static dlc_err open_coordinator(struct dlc_run *run)
 {
-    struct dlc_coordinator_callbacks callbacks = { .self = run, .commit = on_commit, .progress = on_progress,
-                                                   .refused = on_refused, .suspect = on_suspect,
+    struct dlc_coordinator_callbacks callbacks = { .self = run,
+                                                   .commit = on_commit,
+                                                   .progress = on_progress,
+                                                   .refused = on_refused,
+                                                   .suspect = on_suspect,
                                                    .lost = run->local ? on_lost : NULL };
 
-    return dlc_coordinator_create(&run->coordinator, run->core, &run->core_config, run->hub, run->backend->pool, &callbacks);
+    return dlc_coordinator_create(&run->coordinator, run->core, &run->core_config, run->hub, run->backend->pool,
+                                  &callbacks);
 }
 
 static dlc_err start_islands(struct dlc_run *run)
@@ -147,7 +154,8 @@ static dlc_err start_islands(struct dlc_run *run)
     return DLC_OK;
 }
 
-/* --- the loop --------------------------------------------------------------------------------------------------------- */
+/* --- the loop
+ * --------------------------------------------------------------------------------------------------------- */
 
 static void say_waiting(struct dlc_run *run)
 {

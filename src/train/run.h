@@ -26,9 +26,9 @@ struct dlc_run {
     dlc_model *eval_model;
     dlc_evaluator *evaluator;
 
-    dlc_local *local;     /* exchange.kind local */
+    dlc_local *local; /* exchange.kind local */
     dlc_processes *processes;
-    dlc_inproc *inproc;   /* exchange.kind inproc */
+    dlc_inproc *inproc; /* exchange.kind inproc */
     struct dlc_run_inproc *islands;
     dlc_hub *hub;
 
@@ -38,11 +38,11 @@ struct dlc_run {
     struct dlc_saver saver;
     dlc_progress *progress;
 
-    bool evaluating;       /* the evaluator is in the middle of theta(eval_t) */
+    bool evaluating; /* the evaluator is in the middle of theta(eval_t) */
     uint64_t eval_t;
     int64_t eval_step;
     double round_began_s, first_arrival_s;
-    int deaths[1024];      /* of an island in a row, without an outer step in between */
+    int deaths[1024]; /* of an island in a row, without an outer step in between */
     struct dlc_record last;
 };
 

@@ -109,7 +109,8 @@ dlc_err dlc_run_identity_check(const struct dlc_run_identity *identity, const ch
         return DLC_OK;
     dlc_sha256_to_hex(was, &identity->data_digest);
     dlc_sha256_to_hex(is, &info->digest);
-    return dlc_fail(DLC_EINPUT, "%s was trained on data %.12s, this is %.12s; give the data it began with, or another --out",
+    return dlc_fail(DLC_EINPUT,
+                    "%s was trained on data %.12s, this is %.12s; give the data it began with, or another --out",
                     run_folder, was, is);
 }
 
@@ -120,7 +121,8 @@ bool dlc_run_has_history(const char *run_folder)
     return dlc_path_join(path, run_folder, "run.json") == DLC_OK && dlc_file_exists(path);
 }
 
-/* --- records ------------------------------------------------------------------------------------------------------- */
+/* --- records -------------------------------------------------------------------------------------------------------
+ */
 
 static dlc_err add_record(struct dlc_records *records, size_t *cap, struct dlc_record *r)
 {
@@ -146,7 +148,8 @@ static dlc_err check_link(const struct dlc_records *records, const struct dlc_re
     if (strcmp(r->run, run_id) != 0)
         return dlc_fail(DLC_EINPUT, "%s: is of run %s, the folder's run is %s", where, r->run, run_id);
     if (r->t != records->n + 1)
-        return dlc_fail(DLC_EINPUT, "%s: is outer step %llu, expected %zu", where, (unsigned long long)r->t, records->n + 1);
+        return dlc_fail(DLC_EINPUT, "%s: is outer step %llu, expected %zu", where, (unsigned long long)r->t,
+                        records->n + 1);
     if (!dlc_sha256_equal(&r->prev, prev))
         return dlc_fail(DLC_EINPUT, "%s: does not continue the record before it: the chain is broken", where);
     return DLC_OK;
@@ -229,7 +232,8 @@ dlc_err dlc_records_append(const char *run_folder, const struct dlc_record *reco
     return err;
 }
 
-/* --- metrics ------------------------------------------------------------------------------------------------------- */
+/* --- metrics -------------------------------------------------------------------------------------------------------
+ */
 
 static bool is_before(const char *line, size_t n, int64_t step)
 {

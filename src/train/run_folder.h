@@ -21,7 +21,8 @@ dlc_err dlc_run_identity_new(struct dlc_run_identity *out, const struct dlc_conf
 dlc_err dlc_run_identity_write(const char *run_folder, const struct dlc_run_identity *identity);
 dlc_err dlc_run_identity_read(struct dlc_run_identity *out, const char *run_folder);
 /* DLC_EINPUT when the data is not what the run began with. */
-dlc_err dlc_run_identity_check(const struct dlc_run_identity *identity, const char *run_folder, const dlc_dataset *data);
+dlc_err dlc_run_identity_check(const struct dlc_run_identity *identity, const char *run_folder,
+                               const dlc_dataset *data);
 
 bool dlc_run_has_history(const char *run_folder); /* run.json is there */
 
@@ -38,7 +39,8 @@ void dlc_records_free(struct dlc_records *records);
 dlc_err dlc_records_truncate(const char *run_folder, const struct dlc_records *records, size_t n);
 dlc_err dlc_records_append(const char *run_folder, const struct dlc_record *record); /* durable on return */
 
-/* metrics.jsonl without the lines of inner steps at or beyond `step` (they are trained again) and without a torn end. */
+/* metrics.jsonl without the lines of inner steps at or beyond `step` (they are trained again) and without a torn end.
+ */
 dlc_err dlc_metrics_trim(const char *run_folder, int64_t step);
 
 /* Which rows of outer step t are in metrics.jsonl: a kill between the step's record and a row leaves the row out. */

@@ -13,7 +13,8 @@
 
 #define TOKENIZER_MAX_BYTES ((size_t)256 << 20)
 
-/* --- configuration ------------------------------------------------------------------------------------------------- */
+/* --- configuration -------------------------------------------------------------------------------------------------
+ */
 
 static void say_lines(const struct dlc_buf *said)
 {
@@ -33,8 +34,8 @@ static dlc_err take_history(struct dlc_run *run)
     DLC_TRY(dlc_config_resume(&frozen, run->config, run->config->train.out));
     *run->config = frozen;
     DLC_TRY(dlc_run_identity_read(&run->identity, run->config->train.out));
-    DLC_TRY(dlc_dataset_open(&run->data, run->config->data.path, run->config->model.shape.context, run->config->data.deal,
-                             run->config->train.seed));
+    DLC_TRY(dlc_dataset_open(&run->data, run->config->data.path, run->config->model.shape.context,
+                             run->config->data.deal, run->config->train.seed));
     run->config->model.shape.vocab_size = dlc_dataset_info(run->data)->vocab_size;
     return dlc_run_identity_check(&run->identity, run->config->train.out, run->data);
 }
@@ -47,11 +48,12 @@ static dlc_err check_supply(const struct dlc_run *run)
     for (int i = 0; i < dlc_dataset_n_pools(run->data); i++)
         windows += dlc_dataset_pool_windows(run->data, i);
     if ((uint64_t)c->train.islands * (uint64_t)c->train.batch > windows)
-        return dlc_fail(DLC_EINPUT,
-                        "%s has %llu windows of %d tokens, %d islands want %llu in a single step; prepare more text, or "
-                        "take fewer islands, a smaller --batch or a smaller model.context",
-                        c->data.path, (unsigned long long)windows, c->model.shape.context, c->train.islands,
-                        (unsigned long long)c->train.islands * (unsigned long long)c->train.batch);
+        return dlc_fail(
+            DLC_EINPUT,
+            "%s has %llu windows of %d tokens, %d islands want %llu in a single step; prepare more text, or "
+            "take fewer islands, a smaller --batch or a smaller model.context",
+            c->data.path, (unsigned long long)windows, c->model.shape.context, c->train.islands,
+            (unsigned long long)c->train.islands * (unsigned long long)c->train.batch);
     if (wanted > windows)
         dlc_info("data: %llu windows of %d tokens; the run reads them %.1f times", (unsigned long long)windows,
                  c->model.shape.context, (double)wanted / (double)windows);
@@ -116,7 +118,8 @@ static dlc_err write_identity(const struct dlc_run *run)
     return err == DLC_OK ? dlc_run_identity_write(run->config->train.out, &run->identity) : err;
 }
 
-/* --- parts --------------------------------------------------------------------------------------------------------- */
+/* --- parts ---------------------------------------------------------------------------------------------------------
+ */
 
 static struct dlc_coord_config core_config_of(const struct dlc_run *run)
 {
@@ -132,7 +135,10 @@ static struct dlc_coord_config core_config_of(const struct dlc_run *run)
         .n_pools = dlc_dataset_n_pools(run->data),
         .uniform_weights = c->outer.weights == DLC_WEIGHTS_UNIFORM,
         .drop = c->train.method == DLC_METHOD_DILOCO ? c->outer.drop : 0,
-        .opt = { .kind = c->outer.optimizer, .lr = c->outer.lr, .momentum = c->outer.momentum, .beta2 = c->outer.beta2,
+        .opt = { .kind = c->outer.optimizer,
+                 .lr = c->outer.lr,
+                 .momentum = c->outer.momentum,
+                 .beta2 = c->outer.beta2,
                  .eps = c->outer.eps },
         .codec = dlc_codec_of(c),
         .lockstep = c->train.method == DLC_METHOD_DP,
@@ -172,9 +178,11 @@ static dlc_err open_saver(struct dlc_run *run)
 
     for (int i = 0; i < dlc_outer_opt_n_state(run->core_config.opt.kind); i++)
         DLC_TRY(dlc_arena_alloc((void **)&run->state[i], size_bytes, "outer optimizer"));
-    run->saver = (struct dlc_saver){ .config = run->config, .run_folder = run->config->train.out,
+    run->saver = (struct dlc_saver){ .config = run->config,
+                                     .run_folder = run->config->train.out,
                                      .n_state = dlc_outer_opt_n_state(run->core_config.opt.kind),
-                                     .state = { run->state[0], run->state[1] }, .eot = dlc_dataset_info(run->data)->eot,
+                                     .state = { run->state[0], run->state[1] },
+                                     .eot = dlc_dataset_info(run->data)->eot,
                                      .traffic = run->hub->traffic };
     DLC_TRY(dlc_path_join(path, run->config->data.path, "tokenizer.json"));
     return dlc_file_exists(path) ? dlc_file_read(&run->saver.tokenizer_json, path, TOKENIZER_MAX_BYTES) : DLC_OK;
@@ -184,8 +192,10 @@ static dlc_err open_evaluator(struct dlc_run *run)
 {
     const struct dlc_config *c = run->config;
     struct dlc_model_options options = { .max_batch = c->train.micro_batch, .max_seq = c->model.shape.context };
-    struct dlc_evaluator_options how = { .split = DLC_SPLIT_VAL, .max_tokens = (uint64_t)c->data.val_tokens,
-                                         .batch = c->train.micro_batch, .context = c->model.shape.context };
+    struct dlc_evaluator_options how = { .split = DLC_SPLIT_VAL,
+                                         .max_tokens = (uint64_t)c->data.val_tokens,
+                                         .batch = c->train.micro_batch,
+                                         .context = c->model.shape.context };
 
     if (dlc_dataset_info(run->data)->n_val_tokens < 2) {
         dlc_info("no validation: %s has no validation tokens", c->data.path);
@@ -195,7 +205,8 @@ static dlc_err open_evaluator(struct dlc_run *run)
     return dlc_evaluator_create(&run->evaluator, run->eval_model, run->data, &how);
 }
 
-/* --- theta(0), or theta(t) of the newest checkpoint ------------------------------------------------------------------ */
+/* --- theta(0), or theta(t) of the newest checkpoint ------------------------------------------------------------------
+ */
 
 static dlc_err first_parameters(struct dlc_run *run)
 {
@@ -221,7 +232,8 @@ static dlc_err open_core(struct dlc_run *run)
         DLC_TRY(first_parameters(run));
         return dlc_coord_create(&run->core, &run->core_config, run->theta, run->state, run->backend->pool);
     }
-    err = dlc_coord_resume(&run->core, &run->core_config, run->theta, run->state, run->backend->pool, saved, &run->last);
+    err =
+        dlc_coord_resume(&run->core, &run->core_config, run->theta, run->state, run->backend->pool, saved, &run->last);
     json_decref(saved);
     if (err == DLC_OK)
         dlc_info("%s: goes on after outer step %llu of %llu, step %lld of %lld", run->config->train.out,
@@ -257,8 +269,8 @@ static dlc_err check_is_empty(const char *out)
     dlc_err err = dlc_list_folder(&names, out);
 
     if (err == DLC_OK && names.n > 1) /* the lock is ours */
-        err = dlc_fail(DLC_EUSAGE, "%s %s and --fresh wants a new or empty folder; give another --out or move it away", out,
-                       dlc_run_has_history(out) ? "has history" : "is not empty");
+        err = dlc_fail(DLC_EUSAGE, "%s %s and --fresh wants a new or empty folder; give another --out or move it away",
+                       out, dlc_run_has_history(out) ? "has history" : "is not empty");
     dlc_names_free(&names);
     return err;
 }

@@ -16,7 +16,8 @@ void dlc_saver_fini(struct dlc_saver *s)
     dlc_records_free(&s->expected);
 }
 
-/* --- writing ------------------------------------------------------------------------------------------------------- */
+/* --- writing -------------------------------------------------------------------------------------------------------
+ */
 
 static const char *const state_names[2] = { "outer.0", "outer.1" }; /* momentum; or Adam's two moments */
 
@@ -25,12 +26,14 @@ static dlc_err write_outer(const struct dlc_saver *s, const char *folder, uint64
     uint64_t n = dlc_model_n_params(&s->config->model.shape);
     struct dlc_st_write_tensor tensors[2];
     char path[DLC_PATH_MAX], step[24];
-    struct dlc_st_meta meta[2] = { { "optimizer", dlc_outer_kind_name(s->config->outer.optimizer) }, { "outer_step", step } };
+    struct dlc_st_meta meta[2] = { { "optimizer", dlc_outer_kind_name(s->config->outer.optimizer) },
+                                   { "outer_step", step } };
 
     snprintf(step, sizeof step, "%llu", (unsigned long long)t);
     for (int i = 0; i < s->n_state; i++)
-        tensors[i] = (struct dlc_st_write_tensor){ .name = state_names[i], .dtype = DLC_F32, .n_dims = 1, .dims = { n },
-                                                   .data = s->state[i] };
+        tensors[i] = (struct dlc_st_write_tensor){
+            .name = state_names[i], .dtype = DLC_F32, .n_dims = 1, .dims = { n }, .data = s->state[i]
+        };
     DLC_TRY(dlc_path_join(path, folder, "outer.safetensors"));
     return dlc_st_write(path, tensors, (size_t)s->n_state, meta, 2);
 }
@@ -120,9 +123,10 @@ static dlc_err append_or_compare(struct dlc_saver *s, const struct dlc_record *r
         return dlc_records_append(s->run_folder, record);
     if (dlc_sha256_equal(&s->expected.items[record->t - 1].hash, &record->hash))
         return DLC_OK;
-    dlc_warn("outer step %llu comes out differently than it was recorded (another kind of machine, or another number of "
-             "threads?); records from here on are replaced",
-             (unsigned long long)record->t);
+    dlc_warn(
+        "outer step %llu comes out differently than it was recorded (another kind of machine, or another number of "
+        "threads?); records from here on are replaced",
+        (unsigned long long)record->t);
     DLC_TRY(dlc_records_truncate(s->run_folder, &s->expected, (size_t)record->t - 1));
     while (s->expected.n >= record->t)
         dlc_record_fini(&s->expected.items[--s->expected.n]);
@@ -143,7 +147,8 @@ dlc_err dlc_saver_commit(struct dlc_saver *s, const struct dlc_record *record, c
     return dlc_ckpt_retain(s->run_folder, s->config->train.keep);
 }
 
-/* --- the way back -------------------------------------------------------------------------------------------------- */
+/* --- the way back --------------------------------------------------------------------------------------------------
+ */
 
 static dlc_err read_outer(const struct dlc_saver *s, const char *folder)
 {
@@ -279,7 +284,8 @@ dlc_err dlc_saver_restore(struct dlc_saver *s, const char *run_id, uint64_t *t, 
     err = dlc_ckpt_find(folder, t, s->run_folder);
     if (err == DLC_ENOTFOUND) {
         if (s->expected.n > 0 && s->config->train.checkpoint_every <= (int64_t)s->expected.n)
-            return dlc_fail(DLC_EINPUT, "%s: has %zu outer records and no complete checkpoint; it cannot go on from there",
+            return dlc_fail(DLC_EINPUT,
+                            "%s: has %zu outer records and no complete checkpoint; it cannot go on from there",
                             s->run_folder, s->expected.n);
         *t = 0;
         for (int i = 0; i < s->config->train.islands; i++) {

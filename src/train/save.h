@@ -1,9 +1,9 @@
 /* What makes an outer step last: checkpoint, record, `latest`; and the way back.
  *
- * Order at outer step t: the checkpoint folder is complete and durable (its manifest holds record t too), then the record
- * is appended to records.jsonl, then `latest` moves. Cut off anywhere, the newest complete checkpoint is the state to go on
- * from: a record missing in records.jsonl is taken from the manifest, records beyond the checkpoint are trained again and
- * compared. */
+ * Order at outer step t: the checkpoint folder is complete and durable (its manifest holds record t too), then the
+ * record is appended to records.jsonl, then `latest` moves. Cut off anywhere, the newest complete checkpoint is the
+ * state to go on from: a record missing in records.jsonl is taken from the manifest, records beyond the checkpoint are
+ * trained again and compared. */
 #ifndef DLC_TRAIN_SAVE_H
 #define DLC_TRAIN_SAVE_H
 

@@ -1,9 +1,9 @@
-/* The outer engine under seeded schedules of faults, in one thread and virtual time: islands and the coordinator die and
- * come back at any moment, messages are late and come twice, contributions are lost on purpose.
+/* The outer engine under seeded schedules of faults, in one thread and virtual time: islands and the coordinator die
+ * and come back at any moment, messages are late and come twice, contributions are lost on purpose.
  *
  * The trainer is a toy (eight parameters, momentum), but its gradient depends on every sample index, its state is kept
- * over rounds and survives only what was saved, so any lost, doubled or reordered token range, and any island that starts
- * from the wrong state, shows in the bits of theta. */
+ * over rounds and survives only what was saved, so any lost, doubled or reordered token range, and any island that
+ * starts from the wrong state, shows in the bits of theta. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -34,14 +34,31 @@ struct toy_state {
 struct toy {
     float params[N], grads[N], momentum[N];
     struct toy_state disk[MAX_ROUNDS + 1]; /* survives the island's death */
-    double poison_at; /* samples above this give a NaN loss; 0: none */
+    double poison_at;                      /* samples above this give a NaN loss; 0: none */
 };
 
-static size_t toy_n(void *self) { (void)self; return N; }
-static float *toy_params(void *self) { return ((struct toy *)self)->params; }
-static float *toy_grads(void *self) { return ((struct toy *)self)->grads; }
-static void toy_changed(void *self) { (void)self; }
-static int toy_batch(void *self) { (void)self; return BATCH; }
+static size_t toy_n(void *self)
+{
+    (void)self;
+    return N;
+}
+static float *toy_params(void *self)
+{
+    return ((struct toy *)self)->params;
+}
+static float *toy_grads(void *self)
+{
+    return ((struct toy *)self)->grads;
+}
+static void toy_changed(void *self)
+{
+    (void)self;
+}
+static int toy_batch(void *self)
+{
+    (void)self;
+    return BATCH;
+}
 
 static uint64_t sample_at(const struct dlc_ranges *lease, uint64_t offset, int *pool)
 {
@@ -123,10 +140,11 @@ static dlc_err toy_save(void *self, uint64_t state_step, uint64_t base_step, int
     return DLC_OK;
 }
 
-static const struct dlc_trainer_ops toy_ops = { toy_n, toy_params, toy_grads, toy_changed, toy_gradient, toy_batch,
-                                                toy_apply, toy_load, toy_save, NULL, NULL };
+static const struct dlc_trainer_ops toy_ops = { toy_n,     toy_params, toy_grads, toy_changed, toy_gradient, toy_batch,
+                                                toy_apply, toy_load,   toy_save,  NULL,        NULL };
 
-/* --- a world of islands, a coordinator and stable storage ---------------------------------------------------------- */
+/* --- a world of islands, a coordinator and stable storage ----------------------------------------------------------
+ */
 
 struct world {
     struct dlc_coord_config cfg;
@@ -160,11 +178,21 @@ struct world {
 
 static struct dlc_coord_config config_of(int n_islands, int64_t steps, int64_t H)
 {
-    return (struct dlc_coord_config){
-        .run = "0123456789abcdef0123456789abcdef", .seed = 5, .n_islands = n_islands, .n_params = N, .total_steps = steps,
-        .H = H, .batch = BATCH, .tokens_per_sample = TOKENS_PER_SAMPLE, .n_pools = 1,
-        .opt = { .kind = DLC_OUTER_NESTEROV, .lr = 0.7, .momentum = 0.9 }, .codec = &dlc_codec_f32, .wait_for_all = true,
-        .min_islands = n_islands, .quorum = n_islands, .publish_before_commit = true };
+    return (struct dlc_coord_config){ .run = "0123456789abcdef0123456789abcdef",
+                                      .seed = 5,
+                                      .n_islands = n_islands,
+                                      .n_params = N,
+                                      .total_steps = steps,
+                                      .H = H,
+                                      .batch = BATCH,
+                                      .tokens_per_sample = TOKENS_PER_SAMPLE,
+                                      .n_pools = 1,
+                                      .opt = { .kind = DLC_OUTER_NESTEROV, .lr = 0.7, .momentum = 0.9 },
+                                      .codec = &dlc_codec_f32,
+                                      .wait_for_all = true,
+                                      .min_islands = n_islands,
+                                      .quorum = n_islands,
+                                      .publish_before_commit = true };
 }
 
 static double chance(struct world *w)
@@ -204,9 +232,13 @@ static void count_refused(void *self, int island, uint64_t t, const char *reason
 
 static void start_island(struct world *w, int i)
 {
-    struct dlc_island_config cfg = { .index = i, .incarnation = ++w->incarnations[i], .lockstep = w->cfg.lockstep,
-                                     .codec = w->cfg.codec, .progress_every = 1,
-                                     .nonfinite = w->cfg.nonfinite_rollbacks_max ? DLC_NONFINITE_ROLLBACK : DLC_NONFINITE_STOP,
+    struct dlc_island_config cfg = { .index = i,
+                                     .incarnation = ++w->incarnations[i],
+                                     .lockstep = w->cfg.lockstep,
+                                     .codec = w->cfg.codec,
+                                     .progress_every = 1,
+                                     .nonfinite =
+                                         w->cfg.nonfinite_rollbacks_max ? DLC_NONFINITE_ROLLBACK : DLC_NONFINITE_STOP,
                                      .nonfinite_max = w->nonfinite_max };
 
     dlc_coordinator_set_incarnation(w->coordinator, i, cfg.incarnation);
@@ -214,7 +246,8 @@ static void start_island(struct world *w, int i)
     memset(w->toys[i].momentum, 0x7f, sizeof w->toys[i].momentum);
     w->toys[i].poison_at = w->poison_at;
     w->busy_until_ns[i] = dlc_inproc_now_ns(w->x);
-    assert_int_equal(dlc_island_create(&w->islands[i], &cfg, &toy_ops, &w->toys[i], dlc_inproc_endpoint(w->x, i)), DLC_OK);
+    assert_int_equal(dlc_island_create(&w->islands[i], &cfg, &toy_ops, &w->toys[i], dlc_inproc_endpoint(w->x, i)),
+                     DLC_OK);
 }
 
 static void kill_island(struct world *w, int i)
@@ -230,9 +263,11 @@ static void kill_island(struct world *w, int i)
 
 static void start_coordinator(struct world *w)
 {
-    struct dlc_exchange_size size = { .n_islands = w->cfg.n_islands, .n_params = N, .slot_bytes = 4 * N,
-                                      .lockstep = w->cfg.lockstep };
-    struct dlc_inproc_faults faults = { .seed = dlc_rng_next(&w->rng), .delay_max_ns = w->delay_max_ns,
+    struct dlc_exchange_size size = {
+        .n_islands = w->cfg.n_islands, .n_params = N, .slot_bytes = 4 * N, .lockstep = w->cfg.lockstep
+    };
+    struct dlc_inproc_faults faults = { .seed = dlc_rng_next(&w->rng),
+                                        .delay_max_ns = w->delay_max_ns,
                                         .duplicate = w->duplicate };
     struct dlc_coordinator_callbacks cb = { .self = w, .commit = keep, .refused = count_refused };
     float *theta[2], *state[2] = { w->state[0], w->state[1] };
@@ -258,7 +293,8 @@ static void start_coordinator(struct world *w)
             fail_msg("resume: %s", dlc_err_text());
         dlc_record_fini(&last);
     }
-    assert_int_equal(dlc_coordinator_create(&w->coordinator, w->core, &w->cfg, dlc_inproc_hub(w->x), NULL, &cb), DLC_OK);
+    assert_int_equal(dlc_coordinator_create(&w->coordinator, w->core, &w->cfg, dlc_inproc_hub(w->x), NULL, &cb),
+                     DLC_OK);
     for (int i = 0; i < w->cfg.n_islands; i++)
         start_island(w, i);
 }
@@ -362,7 +398,8 @@ static void free_world(struct world *w)
     json_decref(w->saved[1]);
 }
 
-/* --- what must hold at the end of every run ------------------------------------------------------------------------ */
+/* --- what must hold at the end of every run ------------------------------------------------------------------------
+ */
 
 static void read_records(struct dlc_record *records, const struct world *w)
 {
@@ -426,7 +463,10 @@ static void check_replay(const struct dlc_record *records, const struct world *w
         theta[j] = (float)dlc_rng_normal(w->cfg.seed, 1, (uint64_t)j);
     memset(toys, 0, sizeof toys);
     for (uint64_t t = 1; t <= w->n_records; t++) {
-        struct { const void *payload; double weight; } parts[MAX_ISLANDS];
+        struct {
+            const void *payload;
+            double weight;
+        } parts[MAX_ISLANDS];
         double mean[N] = { 0 }, total = 0;
         size_t n = 0;
 
@@ -477,7 +517,8 @@ static void check_all(struct world *w, bool replay)
         dlc_record_fini(&records[t]);
 }
 
-/* --- schedules ----------------------------------------------------------------------------------------------------- */
+/* --- schedules -----------------------------------------------------------------------------------------------------
+ */
 
 struct shape {
     int n_islands, n_pools;
