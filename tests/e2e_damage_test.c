@@ -68,12 +68,14 @@ static void must_end_calm(const char *run, const char *what)
     runner_no_children(what);
 }
 
-/* --- checkpoints ---------------------------------------------------------------------------------------------------------- */
+/* --- checkpoints
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static void a_damaged_checkpoint_gives_way_to_the_one_before(void **state)
 {
-    static const char *const files[] = { "model.safetensors", "outer.safetensors", "island-00.safetensors",
-                                         "island-02.safetensors", "manifest.json", "config.json", "tokenizer.json" };
+    static const char *const files[] = { "model.safetensors",     "outer.safetensors", "island-00.safetensors",
+                                         "island-02.safetensors", "manifest.json",     "config.json",
+                                         "tokenizer.json" };
     struct dlc_rng rng = { .seed = 9 };
     struct dlc_buf err = { 0 };
     int n = runner_is_slow() ? 1 : 3;
@@ -116,7 +118,8 @@ static void must_fail(int status, const char *what, const char *word, const char
     line = strstr(err.data, "error: "); /* warnings may come before */
     if (got != status || !line || strchr(line, '\n') != err.data + err.len - 1 || !strstr(line, word) ||
         !strstr(line, other_word))
-        fail_msg("%s: exit status %d, expected %d; words '%s', '%s'; got: %s", what, got, status, word, other_word, err.data);
+        fail_msg("%s: exit status %d, expected %d; words '%s', '%s'; got: %s", what, got, status, word, other_word,
+                 err.data);
     tree_nothing_lost(&before, "run", what);
     runner_no_children(what);
     dlc_buf_fini(&err);
@@ -153,7 +156,8 @@ static void a_wrong_latest_is_no_obstacle(void **state)
     }
 }
 
-/* --- records, identity, configuration --------------------------------------------------------------------------------------- */
+/* --- records, identity, configuration
+ * --------------------------------------------------------------------------------------- */
 
 /* Puts `text` in place of the n-th line (from 1) of the file. */
 static void replace_line(const char *name, int n, const char *text)
@@ -173,10 +177,22 @@ static void replace_line(const char *name, int n, const char *text)
     dlc_buf_fini(&to);
 }
 
-static void flip_record(void) { file_flip("run/records.jsonl", 200); }
-static void no_second_record(void) { replace_line("run/records.jsonl", 2, ""); }
-static void garbage_record(void) { replace_line("run/records.jsonl", 3, "garbage\n"); }
-static void no_records(void) { assert_int_equal(unlink(in_scratch("run/records.jsonl")), 0); }
+static void flip_record(void)
+{
+    file_flip("run/records.jsonl", 200);
+}
+static void no_second_record(void)
+{
+    replace_line("run/records.jsonl", 2, "");
+}
+static void garbage_record(void)
+{
+    replace_line("run/records.jsonl", 3, "garbage\n");
+}
+static void no_records(void)
+{
+    assert_int_equal(unlink(in_scratch("run/records.jsonl")), 0);
+}
 static void foreign_records(void)
 {
     assert_int_equal(dlc_copy_file(in_scratch("run/records.jsonl"), in_scratch("calm/records.jsonl")), DLC_OK);
@@ -185,10 +201,22 @@ static void foreign_identity(void)
 {
     assert_int_equal(dlc_copy_file(in_scratch("run/run.json"), in_scratch("calm/run.json")), DLC_OK);
 }
-static void no_identity(void) { assert_int_equal(unlink(in_scratch("run/run.json")), 0); }
-static void half_an_identity(void) { file_cut("run/run.json", 40); }
-static void no_configuration(void) { assert_int_equal(unlink(in_scratch("run/run.ini")), 0); }
-static void odd_configuration(void) { replace_line("run/run.ini", 2, "presett = nano\n"); }
+static void no_identity(void)
+{
+    assert_int_equal(unlink(in_scratch("run/run.json")), 0);
+}
+static void half_an_identity(void)
+{
+    file_cut("run/run.json", 40);
+}
+static void no_configuration(void)
+{
+    assert_int_equal(unlink(in_scratch("run/run.ini")), 0);
+}
+static void odd_configuration(void)
+{
+    replace_line("run/run.ini", 2, "presett = nano\n");
+}
 
 static const struct {
     const char *what;
@@ -234,7 +262,8 @@ static void torn_ends_are_cut_off(void **state)
     must_end_calm("run", "torn ends");
 }
 
-/* --- the disk --------------------------------------------------------------------------------------------------------------- */
+/* --- the disk
+ * --------------------------------------------------------------------------------------------------------------- */
 
 #define LARGE                                                                                                          \
     "train --data data --model.layers 2 --model.d_model 192 --model.context 32 --islands 2 --outer.steps 1 --steps 8 " \

@@ -100,7 +100,7 @@ static void killed_runs_end_like_undisturbed_ones(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        int n = runner_is_long ? 4 * rows[i].n_schedules
+        int n = runner_is_long     ? 4 * rows[i].n_schedules
                 : runner_is_slow() ? (rows[i].n_schedules + 3) / 4
                                    : rows[i].n_schedules;
 
@@ -120,8 +120,8 @@ static void killed_runs_end_like_undisturbed_ones(void **state)
         }
         runner_no_children(rows[i].name);
     }
-    print_message("%d islands and %d coordinators were killed in %d schedules\n", n_islands_killed, n_coordinators_killed,
-                  (int)seed - 1);
+    print_message("%d islands and %d coordinators were killed in %d schedules\n", n_islands_killed,
+                  n_coordinators_killed, (int)seed - 1);
     assert_true(n_islands_killed >= (int)seed / 4 && n_coordinators_killed >= (int)seed / 4);
 }
 

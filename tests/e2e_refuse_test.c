@@ -72,7 +72,8 @@ static int set_up(void **state)
     return 0;
 }
 
-/* --- run folders with history ------------------------------------------------------------------------------------------- */
+/* --- run folders with history
+ * ------------------------------------------------------------------------------------------- */
 
 static const struct refusal history_rows[] = {
     { 2, TINY " --out done --fresh", { "done", "--fresh", "history" } },
@@ -130,7 +131,8 @@ static void a_second_process_is_refused(void **state)
     runner_no_children("after the locked run");
 }
 
-/* --- what was typed ------------------------------------------------------------------------------------------------------ */
+/* --- what was typed
+ * ------------------------------------------------------------------------------------------------------ */
 
 static const struct refusal typed_rows[] = {
     { 2, TINY " --out new --outer.stepz 5", { "outer.stepz", "outer.steps" } },
@@ -177,7 +179,8 @@ static void what_was_typed_wrong_is_named(void **state)
     run_expecting(0, TINY " --out new --fresh"); /* nothing that was refused is in the way */
 }
 
-/* --- texts ---------------------------------------------------------------------------------------------------------------- */
+/* --- texts
+ * ---------------------------------------------------------------------------------------------------------------- */
 
 static void write_truncated_gz(void)
 {
@@ -232,7 +235,8 @@ static void bad_texts_are_named(void **state)
         if (dlc_file_exists(in_scratch("p/meta.json")))
             fail_msg("diloco %s: left a meta.json", text_rows[i].args);
     }
-    run_expecting(0, "prepare whole.txt.gz --out p --vocab-size 300 --quiet"); /* the same folder, now with good input */
+    run_expecting(0,
+                  "prepare whole.txt.gz --out p --vocab-size 300 --quiet"); /* the same folder, now with good input */
     /* Prepared data survives a failed attempt on its folder. */
     must_refuse(&(struct refusal){ 4, "prepare missing.txt --out data", { "missing.txt" } });
     must_refuse(&(struct refusal){ 4, "prepare cut.txt.gz --out data", { "cut.txt.gz" } });
@@ -258,7 +262,8 @@ static void what_can_be_left_out_is_said(void **state)
     dlc_buf_fini(&err);
 }
 
-/* --- prepared data that is damaged ------------------------------------------------------------------------------------------ */
+/* --- prepared data that is damaged
+ * ------------------------------------------------------------------------------------------ */
 
 static char shard[300], val_shard[300];
 
@@ -277,22 +282,58 @@ static void find_shards(void)
     assert_true(shard[0] && val_shard[0]);
 }
 
-static void cut_shard(void) { file_cut(shard, file_bytes(shard) - 100); }
-static void cut_header(void) { file_cut(shard, 500); }
-static void empty_shard(void) { file_cut(shard, 0); }
-static void lengthen_shard(void) { file_cut(shard, file_bytes(shard) + 2); }
-static void no_shard(void) { assert_int_equal(unlink(in_scratch("%s", shard)), 0); }
-static void flip_magic(void) { file_flip(shard, 1); }
-static void lie_about_length(void) { file_flip(shard, 10); }
-static void large_token(void) { file_flip(shard, 1024 + 2 * 1001 + 1); }
-static void cut_val(void) { file_cut(val_shard, file_bytes(val_shard) - 2); }
-static void no_meta(void) { assert_int_equal(unlink(in_scratch("bad/meta.json")), 0); }
-static void cut_meta(void) { file_cut("bad/meta.json", file_bytes("bad/meta.json") / 2); }
+static void cut_shard(void)
+{
+    file_cut(shard, file_bytes(shard) - 100);
+}
+static void cut_header(void)
+{
+    file_cut(shard, 500);
+}
+static void empty_shard(void)
+{
+    file_cut(shard, 0);
+}
+static void lengthen_shard(void)
+{
+    file_cut(shard, file_bytes(shard) + 2);
+}
+static void no_shard(void)
+{
+    assert_int_equal(unlink(in_scratch("%s", shard)), 0);
+}
+static void flip_magic(void)
+{
+    file_flip(shard, 1);
+}
+static void lie_about_length(void)
+{
+    file_flip(shard, 10);
+}
+static void large_token(void)
+{
+    file_flip(shard, 1024 + 2 * 1001 + 1);
+}
+static void cut_val(void)
+{
+    file_cut(val_shard, file_bytes(val_shard) - 2);
+}
+static void no_meta(void)
+{
+    assert_int_equal(unlink(in_scratch("bad/meta.json")), 0);
+}
+static void cut_meta(void)
+{
+    file_cut("bad/meta.json", file_bytes("bad/meta.json") / 2);
+}
 static void other_tokenizer(void)
 {
     assert_int_equal(dlc_copy_file(in_scratch("bad/tokenizer.json"), in_scratch("other/tokenizer.json")), DLC_OK);
 }
-static void cut_tokenizer(void) { file_cut("bad/tokenizer.json", 1000); }
+static void cut_tokenizer(void)
+{
+    file_cut("bad/tokenizer.json", 1000);
+}
 
 static const struct {
     const char *name;
@@ -337,12 +378,9 @@ static void damaged_data_is_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(history_is_not_changed),
-        cmocka_unit_test(a_second_process_is_refused),
-        cmocka_unit_test(what_was_typed_wrong_is_named),
-        cmocka_unit_test(bad_texts_are_named),
-        cmocka_unit_test(what_can_be_left_out_is_said),
-        cmocka_unit_test(damaged_data_is_named),
+        cmocka_unit_test(history_is_not_changed),        cmocka_unit_test(a_second_process_is_refused),
+        cmocka_unit_test(what_was_typed_wrong_is_named), cmocka_unit_test(bad_texts_are_named),
+        cmocka_unit_test(what_can_be_left_out_is_said),  cmocka_unit_test(damaged_data_is_named),
     };
 
     return runner_main("e2e refuse", tests, set_up);

@@ -1,4 +1,5 @@
-/* Stops, in order and not: SIGINT and SIGTERM anywhere, a second one, kill in mid checkpoint write, a process that hangs. */
+/* Stops, in order and not: SIGINT and SIGTERM anywhere, a second one, kill in mid checkpoint write, a process that
+ * hangs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,7 +25,8 @@ static int set_up(void **state)
     return rc;
 }
 
-/* --- orderly stops ---------------------------------------------------------------------------------------------------- */
+/* --- orderly stops
+ * ---------------------------------------------------------------------------------------------------- */
 
 static const struct {
     const char *name, *flags;
@@ -205,11 +207,13 @@ static void a_stop_right_after_the_start_is_quick(void **state)
     history_same(&expected, &got, "stopped at the start");
 }
 
-/* --- a second signal ---------------------------------------------------------------------------------------------------- */
+/* --- a second signal
+ * ---------------------------------------------------------------------------------------------------- */
 
 /* An inner step that takes long: the first signal has to wait for it, the second does not. */
 #define HEAVY                                                                                                          \
-    "train --data data --model.layers 2 --model.d_model 256 --model.context 128 --islands 2 --outer.steps 2 --steps 4 "\
+    "train --data data --model.layers 2 --model.d_model 256 --model.context 128 --islands 2 --outer.steps 2 --steps "  \
+    "4 "                                                                                                               \
     "--batch 200 --train.log_every 1 --system.threads 1 --data.val_tokens 500 --out heavy"
 
 static void the_second_signal_quits_at_once(void **state)
@@ -239,7 +243,8 @@ static void the_second_signal_quits_at_once(void **state)
     runner_no_children("after the second signal");
 }
 
-/* --- checkpoints cut off ------------------------------------------------------------------------------------------------ */
+/* --- checkpoints cut off
+ * ------------------------------------------------------------------------------------------------ */
 
 /* A model whose checkpoint takes long to write beside what a round takes. */
 #define LARGE                                                                                                          \
@@ -259,7 +264,8 @@ static bool a_partial_is_there(const char *run)
     return found;
 }
 
-/* Kills the coordinator while a checkpoint is being written, which is known for sure because it stands still meanwhile. */
+/* Kills the coordinator while a checkpoint is being written, which is known for sure because it stands still meanwhile.
+ */
 static bool kill_in_checkpoint(struct child *c, const char *run, double after_ms, int *status)
 {
     for (;;) {
@@ -313,7 +319,8 @@ static void kills_in_mid_checkpoint_change_nothing(void **state)
     runner_no_children("after the kills in mid checkpoint");
 }
 
-/* --- an island that hangs ----------------------------------------------------------------------------------------------- */
+/* --- an island that hangs
+ * ----------------------------------------------------------------------------------------------- */
 
 static void a_hanging_island_is_replaced(void **state)
 {
@@ -346,12 +353,9 @@ static void a_hanging_island_is_replaced(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stopped_runs_go_on_bit_for_bit),
-        cmocka_unit_test(a_stop_keeps_the_steps_of_the_round),
-        cmocka_unit_test(a_stop_right_after_the_start_is_quick),
-        cmocka_unit_test(the_second_signal_quits_at_once),
-        cmocka_unit_test(kills_in_mid_checkpoint_change_nothing),
-        cmocka_unit_test(a_hanging_island_is_replaced),
+        cmocka_unit_test(stopped_runs_go_on_bit_for_bit),         cmocka_unit_test(a_stop_keeps_the_steps_of_the_round),
+        cmocka_unit_test(a_stop_right_after_the_start_is_quick),  cmocka_unit_test(the_second_signal_quits_at_once),
+        cmocka_unit_test(kills_in_mid_checkpoint_change_nothing), cmocka_unit_test(a_hanging_island_is_replaced),
     };
 
     return runner_main("e2e stop", tests, set_up);

@@ -65,7 +65,8 @@ static int64_t integer_of(const json_t *v, const char *key)
     return json_integer_value(json_object_get(v, key));
 }
 
-/* --- records ------------------------------------------------------------------------------------------------------------ */
+/* --- records
+ * ------------------------------------------------------------------------------------------------------------ */
 
 struct chain {
     struct history *h;
@@ -93,11 +94,12 @@ static void add_ranges(struct ranges *to, const json_t *list)
     size_t i;
     json_t *item;
 
-    json_array_foreach(list, i, item) {
+    json_array_foreach(list, i, item)
+    {
         assert_true(to->n < RANGES_MAX);
-        to->items[to->n++] = (struct range){ json_integer_value(json_array_get(item, 0)),
-                                             json_integer_value(json_array_get(item, 1)),
-                                             json_integer_value(json_array_get(item, 2)) };
+        to->items[to->n++] =
+            (struct range){ json_integer_value(json_array_get(item, 0)), json_integer_value(json_array_get(item, 1)),
+                            json_integer_value(json_array_get(item, 2)) };
     }
 }
 
@@ -186,7 +188,8 @@ int history_lines(const char *run)
     return n;
 }
 
-/* --- metrics ------------------------------------------------------------------------------------------------------------ */
+/* --- metrics
+ * ------------------------------------------------------------------------------------------------------------ */
 
 static void take_row(json_t *row, int number, const char *path, void *self)
 {
@@ -222,8 +225,8 @@ static void same_losses(const struct history *a, const struct history *b, const 
             fail_msg("%s: metrics row %d with train/loss is of step %lld, expected %lld", what, i,
                      (long long)b->loss_step[i], (long long)a->loss_step[i]);
         if (memcmp(&a->loss[i], &b->loss[i], sizeof a->loss[i]) != 0)
-            fail_msg("%s: train/loss of step %lld is %.17g, expected %.17g", what, (long long)a->loss_step[i], b->loss[i],
-                     a->loss[i]);
+            fail_msg("%s: train/loss of step %lld is %.17g, expected %.17g", what, (long long)a->loss_step[i],
+                     b->loss[i], a->loss[i]);
     }
     if (a->n_losses != b->n_losses)
         fail_msg("%s: %d rows with train/loss, expected %d", what, b->n_losses, a->n_losses);

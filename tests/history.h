@@ -13,7 +13,7 @@ struct history {
     int n_losses;                /* rows of metrics.jsonl that have train/loss */
     double loss[HISTORY_MAX];
     int64_t loss_step[HISTORY_MAX];
-    int n_outer, n_val;          /* rows with outer/islands_alive; rows with val/loss that are no summary */
+    int n_outer, n_val; /* rows with outer/islands_alive; rows with val/loss that are no summary */
     int64_t outer_t[HISTORY_MAX], val_t[HISTORY_MAX];
     double val_loss[HISTORY_MAX];
 };

@@ -36,7 +36,8 @@ void runner_filter(void)
         cmocka_set_test_filter(getenv("DLC_TEST_ONLY"));
 }
 
-/* --- the scratch folder ---------------------------------------------------------------------------------------------- */
+/* --- the scratch folder ----------------------------------------------------------------------------------------------
+ */
 
 /* In memory where that is possible: these tests wait for fsync thousands of times, and kill processes, not machines. */
 static bool make_scratch(const char *parent)
@@ -73,9 +74,15 @@ static bool is_set(const char *name)
     return value && *value && strcmp(value, "0") != 0;
 }
 
-bool runner_is_slow(void) { return is_set("DLC_TEST_SLOW"); }
+bool runner_is_slow(void)
+{
+    return is_set("DLC_TEST_SLOW");
+}
 
-const char *runner_scratch(void) { return scratch; }
+const char *runner_scratch(void)
+{
+    return scratch;
+}
 
 const char *in_scratch(const char *fmt, ...)
 {
@@ -91,7 +98,8 @@ const char *in_scratch(const char *fmt, ...)
     return path;
 }
 
-/* --- children ---------------------------------------------------------------------------------------------------------- */
+/* --- children
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static void redirect(const char *path, int fd)
 {
@@ -241,7 +249,8 @@ void run_expecting(int status, const char *fmt, ...)
         child_fail(&c, "exit status %d, expected %d", got, status);
 }
 
-/* --- the process table ------------------------------------------------------------------------------------------------- */
+/* --- the process table
+ * ------------------------------------------------------------------------------------------------- */
 
 /* Field 4 of /proc/PID/stat; the name before it is in brackets and may hold anything. */
 static pid_t parent_of(const char *pid)
@@ -298,7 +307,8 @@ void runner_no_children(const char *when)
 
 void sleep_ms(double ms)
 {
-    struct timespec ts = { .tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)((ms - 1000 * (double)(time_t)(ms / 1000)) * 1e6) };
+    struct timespec ts = { .tv_sec = (time_t)(ms / 1000),
+                           .tv_nsec = (long)((ms - 1000 * (double)(time_t)(ms / 1000)) * 1e6) };
 
     (void)nanosleep(&ts, NULL);
 }

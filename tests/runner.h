@@ -1,8 +1,8 @@
 /* Runs the program from tests: children with their output in files, a deadline for each, and nobody left behind.
  *
- * Everything happens in one scratch folder, made by runner_begin and removed by runner_end; children run in it. The test's
- * process adopts orphans (Linux), so that an island which outlives its coordinator is seen. Needs cmocka.h before it in
- * the files that include it; every failure here fails the test with the child's last words. */
+ * Everything happens in one scratch folder, made by runner_begin and removed by runner_end; children run in it. The
+ * test's process adopts orphans (Linux), so that an island which outlives its coordinator is seen. Needs cmocka.h
+ * before it in the files that include it; every failure here fails the test with the child's last words. */
 #ifndef DLC_TESTS_RUNNER_H
 #define DLC_TESTS_RUNNER_H
 
@@ -28,7 +28,7 @@ void runner_filter(void);
 /* Group set-up and tear-down for cmocka. */
 int runner_begin(void **state);
 int runner_end(void **state);
-bool runner_is_slow(void); /* under a sanitizer (DLC_TEST_SLOW): fewer repetitions */
+bool runner_is_slow(void);        /* under a sanitizer (DLC_TEST_SLOW): fewer repetitions */
 extern const bool runner_is_long; /* more of them: tier_default.c or tier_long.c */
 
 /* The scratch folder, and paths in it; a few results of in_scratch live at a time. */

@@ -27,7 +27,8 @@ static void walk(const char *root, const char *below, visit *fn, void *self)
     if (dlc_list_folder(&names, path) != DLC_OK)
         fail_msg("%s", dlc_err_text());
     for (size_t i = 0; i < names.n; i++) {
-        assert_true((size_t)snprintf(next, sizeof next, "%s%s%s", below, *below ? "/" : "", names.names[i]) < sizeof next);
+        assert_true((size_t)snprintf(next, sizeof next, "%s%s%s", below, *below ? "/" : "", names.names[i]) <
+                    sizeof next);
         assert_true((size_t)snprintf(path, sizeof path, "%s/%s", root, next) < sizeof path);
         if (dlc_is_folder(path))
             walk(root, next, fn, self);
