@@ -224,12 +224,16 @@ static dlc_err first_parameters(struct dlc_run *run)
 static dlc_err open_core(struct dlc_run *run)
 {
     json_t *saved = NULL;
+    bool old = dlc_run_has_history(run->config->train.out);
     uint64_t t;
     dlc_err err;
 
+    if (!old) /* first what can fail: nothing is in the folder yet */
+        DLC_TRY(first_parameters(run));
     DLC_TRY(dlc_saver_restore(&run->saver, run->identity.run_id, &t, &saved, &run->last, run->theta));
     if (t == 0) {
-        DLC_TRY(first_parameters(run));
+        if (old)
+            DLC_TRY(first_parameters(run));
         return dlc_coord_create(&run->core, &run->core_config, run->theta, run->state, run->backend->pool);
     }
     err =
