@@ -3,6 +3,7 @@
 #include "ckpt/safetensors.h"
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -304,36 +305,34 @@ const char *dlc_st_metadata(const dlc_st_file *f, const char *key)
     return json_string_value(json_object_get(json_object_get(f->header, "__metadata__"), key));
 }
 
-/* The data need not be aligned: a foreign header may have any length. */
-static void halves_to_f32(float *out, const unsigned char *data, uint64_t n, float (*convert)(uint16_t))
+static bool find_stored(dlc_stored *out, const char *dtype_name)
 {
-    for (uint64_t i = 0; i < n; i++) {
-        uint16_t h;
+    static const struct {
+        const char *name;
+        dlc_stored type;
+    } known[] = { { "F32", DLC_STORED_F32 }, { "BF16", DLC_STORED_BF16 }, { "F16", DLC_STORED_F16 } };
 
-        memcpy(&h, data + 2 * i, sizeof h);
-        out[i] = convert(h);
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        *out = known[i].type;
+        if (strcmp(dtype_name, known[i].name) == 0)
+            return true;
     }
+    return false;
 }
 
 dlc_err dlc_st_read_f32(float *out, const dlc_st_file *f, const char *name, uint64_t n_values)
 {
     const struct dlc_st_tensor *t = dlc_st_find(f, name);
+    dlc_stored type;
 
     if (!t)
         return dlc_fail(DLC_EINPUT, "%s: tensor \"%.200s\" is missing", f->where, name);
     if (t->n_values != n_values)
         return dlc_fail(DLC_EINPUT, "%s: tensor \"%.200s\" has %llu values, %llu are needed", f->where, name,
                         (unsigned long long)t->n_values, (unsigned long long)n_values);
-    if (strcmp(t->dtype_name, "F32") == 0) {
-        if (n_values > 0)
-            memcpy(out, t->data, n_values * sizeof *out);
-    } else if (strcmp(t->dtype_name, "BF16") == 0) {
-        halves_to_f32(out, t->data, n_values, dlc_bf16_to_f32);
-    } else if (strcmp(t->dtype_name, "F16") == 0) {
-        halves_to_f32(out, t->data, n_values, dlc_f16_to_f32);
-    } else {
+    if (!find_stored(&type, t->dtype_name))
         return dlc_fail(DLC_EINPUT, "%s: tensor \"%.200s\" is %s, only F32, BF16 and F16 can be used here", f->where,
                         name, t->dtype_name);
-    }
+    dlc_stored_decode(out, type, t->data, n_values);
     return DLC_OK;
 }
