@@ -19,8 +19,8 @@ typedef enum {
 #define DLC_Q8_0_VALUES 32
 #define DLC_Q8_0_BYTES 34
 
-const char *dlc_stored_name(dlc_stored type);      /* "f32", "bf16", "f16", "q8_0" */
-size_t dlc_stored_block_values(dlc_stored type);   /* a row has a multiple of so many: 1, or 32 */
+const char *dlc_stored_name(dlc_stored type);    /* "f32", "bf16", "f16", "q8_0" */
+size_t dlc_stored_block_values(dlc_stored type); /* a row has a multiple of so many: 1, or 32 */
 size_t dlc_stored_block_bytes(dlc_stored type);
 
 /* n values, a multiple of a block. bf16 and f16 round to nearest, ties to even. q8_0: scale = largest magnitude / 127,
