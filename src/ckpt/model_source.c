@@ -61,14 +61,14 @@ static dlc_err take_tokenizer(dlc_model_source *s, dlc_err err, const char *wher
 
     if (err == DLC_OK)
         err = dlc_tokenizer_parse(&t, s->tokenizer.data, s->tokenizer.len, where);
-    if (err == DLC_OK)
+    if (err == DLC_OK) {
         err = use_tokenizer(s, t);
-    else if (err == DLC_EINPUT || err == DLC_ENOTFOUND) {
-        dlc_warn("the tokenizer is left out: %s", dlc_err_text());
-        err = DLC_OK;
+        dlc_tokenizer_destroy(t);
+        return err;
     }
-    dlc_tokenizer_destroy(t);
-    return err;
+    if (err == DLC_EINPUT)
+        dlc_warn("the tokenizer is left out: %s", dlc_err_text());
+    return err == DLC_EINPUT || err == DLC_ENOTFOUND ? DLC_OK : err;
 }
 
 static dlc_err open_folder_tokenizer(dlc_model_source *s)
