@@ -120,6 +120,30 @@ static void write_is_all_or_nothing(void **state)
     dlc_buf_fini(&b);
 }
 
+static void a_file_is_mapped_whole(void **state)
+{
+    struct dlc_file_map map;
+    char path[DLC_PATH_MAX];
+
+    (void)state;
+    assert_int_equal(dlc_path_join(path, folder, "mapped"), DLC_OK);
+    assert_int_equal(dlc_file_map_open(&map, path), DLC_ENOTFOUND);
+    assert_int_equal(map.size_bytes, 0);
+    assert_int_equal(dlc_file_write_atomic(path, "", 0), DLC_OK);
+    assert_int_equal(dlc_file_map_open(&map, path), DLC_OK);
+    assert_int_equal(map.size_bytes, 0);
+    dlc_file_map_close(&map);
+    assert_int_equal(dlc_file_write_atomic(path, "old", 3), DLC_OK);
+    assert_int_equal(dlc_file_map_open(&map, path), DLC_OK);
+    assert_int_equal(dlc_file_write_atomic(path, "newer", 5), DLC_OK); /* another file under this name */
+    assert_int_equal(map.size_bytes, 3);
+    assert_memory_equal(map.data, "old", 3);
+    dlc_file_map_close(&map);
+    dlc_file_map_close(&map);
+    assert_int_equal(dlc_file_map_open(&map, folder), DLC_EINPUT);
+    assert_non_null(strstr(dlc_err_text(), "a folder, expected a file"));
+}
+
 static void lock_names_its_holder(void **state)
 {
     int fd, other;
@@ -271,6 +295,7 @@ int main(void)
         cmocka_unit_test(cursor_stays_failed_past_its_end),
         cmocka_unit_test(sha256_known_answer),
         cmocka_unit_test(write_is_all_or_nothing),
+        cmocka_unit_test(a_file_is_mapped_whole),
         cmocka_unit_test(lock_names_its_holder),
         cmocka_unit_test(json_text_is_whole_or_not_made),
         cmocka_unit_test(json_without_memory_is_not_a_shorter_text),

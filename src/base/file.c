@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -75,6 +76,46 @@ dlc_err dlc_file_read(struct dlc_buf *out, const char *path, size_t max_bytes)
     err = read_stream(out, f, path, max_bytes);
     fclose(f);
     return err;
+}
+
+static dlc_err map_opened(struct dlc_file_map *out, int fd, const char *path)
+{
+    struct stat st;
+    void *at;
+
+    if (fstat(fd, &st) != 0)
+        return dlc_fail_errno(DLC_EIO, "%s", path);
+    if (!S_ISREG(st.st_mode))
+        return dlc_fail(DLC_EINPUT, "%s: %s, expected a file", path,
+                        S_ISDIR(st.st_mode) ? "a folder" : "not a plain file");
+    if (st.st_size == 0) /* nothing can be mapped */
+        return DLC_OK;
+    at = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (at == MAP_FAILED)
+        return dlc_fail_errno(errno == ENOMEM ? DLC_ENOMEM : DLC_EIO, "%s: %lld bytes cannot be mapped", path,
+                              (long long)st.st_size);
+    *out = (struct dlc_file_map){ .data = at, .size_bytes = (size_t)st.st_size };
+    return DLC_OK;
+}
+
+dlc_err dlc_file_map_open(struct dlc_file_map *out, const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe under this name must not block */
+    dlc_err err;
+
+    *out = (struct dlc_file_map){ .data = "" };
+    if (fd < 0)
+        return dlc_fail_errno(errno == ENOENT ? DLC_ENOTFOUND : DLC_EIO, "%s", path);
+    err = map_opened(out, fd, path);
+    close(fd);
+    return err;
+}
+
+void dlc_file_map_close(struct dlc_file_map *map)
+{
+    if (map->size_bytes > 0)
+        munmap((void *)(uintptr_t)map->data, map->size_bytes);
+    *map = (struct dlc_file_map){ .data = "" };
 }
 
 static void parent_folder(char out[DLC_PATH_MAX], const char *path)

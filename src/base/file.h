@@ -24,6 +24,15 @@ dlc_err dlc_file_size(uint64_t *out, const char *path);
  * a folder, a missing or unreadable file say so (DLC_EINPUT, DLC_ENOTFOUND, DLC_EIO). */
 dlc_err dlc_file_read(struct dlc_buf *out, const char *path, size_t max_bytes);
 
+/* A plain file's bytes, mapped read-only: it may be replaced meanwhile (renamed over), but not be cut. An empty file
+ * gives 0 bytes. Errors as dlc_file_read. */
+struct dlc_file_map {
+    const void *data;
+    size_t size_bytes;
+};
+dlc_err dlc_file_map_open(struct dlc_file_map *out, const char *path);
+void dlc_file_map_close(struct dlc_file_map *map); /* also one of zeros */
+
 /* Atomic and durable replacement of a small file. On failure the old content is untouched and no temporary is left. */
 dlc_err dlc_file_write_atomic(const char *path, const void *data, size_t size_bytes);
 

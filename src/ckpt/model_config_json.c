@@ -45,7 +45,7 @@ static int add_qwen3(json_t *root, const struct dlc_model_config *c)
 }
 
 static json_t *make_config(const struct dlc_model_config *c, const struct family *family, const char *dtype,
-                           int32_t bos_eos)
+                           int32_t bos, int32_t eos)
 {
     json_t *root =
         json_pack("{s:[s], s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:i, s:f, s:f, s:f, s:{s:s, s:f},"
@@ -59,8 +59,8 @@ static json_t *make_config(const struct dlc_model_config *c, const struct family
                   "attention_dropout", 0.0, "use_cache", 1, "torch_dtype", dtype, "dtype", dtype);
     int failed = 0;
 
-    failed |= json_object_set_new(root, "bos_token_id", token_id(bos_eos));
-    failed |= json_object_set_new(root, "eos_token_id", token_id(bos_eos));
+    failed |= json_object_set_new(root, "bos_token_id", token_id(bos));
+    failed |= json_object_set_new(root, "eos_token_id", token_id(eos));
     /* null: an id here would take the end-of-text row out of the embedding's gradient for whoever trains it further */
     failed |= json_object_set_new(root, "pad_token_id", json_null());
     failed |= family->qk_norm ? add_qwen3(root, c) : json_object_set_new(root, "mlp_bias", json_false());
@@ -71,15 +71,16 @@ static json_t *make_config(const struct dlc_model_config *c, const struct family
     return root;
 }
 
-dlc_err dlc__model_config_write(const char *folder, const struct dlc_model_config *config, dlc_dtype dtype,
-                                int32_t bos_eos)
+dlc_err dlc__model_config_write(const char *folder, const struct dlc_model_config *config, dlc_dtype dtype, int32_t bos,
+                                int32_t eos)
 {
+    static const char *const dtypes[] = { [DLC_F32] = "float32", [DLC_BF16] = "bfloat16", [DLC_F16] = "float16" };
     char path[DLC_PATH_MAX];
     json_t *root;
     dlc_err err;
 
     DLC_TRY(dlc_path_join(path, folder, "config.json"));
-    root = make_config(config, &families[config->qk_norm], dtype == DLC_F32 ? "float32" : "bfloat16", bos_eos);
+    root = make_config(config, &families[config->qk_norm], dtypes[dtype], bos, eos);
     if (!root)
         return dlc_fail(DLC_ENOMEM, "out of memory: %s", path);
     if (!config->qk_norm && config->d_model % config->n_heads != 0)
@@ -272,6 +273,41 @@ dlc_err dlc_model_folder_config_parse(struct dlc_model_config *out, const char *
 
     DLC_TRY(dlc_json_parse(&root, text, size_bytes, where));
     err = read_config(out, root, where);
+    json_decref(root);
+    return err;
+}
+
+/* An id, or the first of a list of ids. */
+static dlc_err read_token(int32_t *out, const json_t *root, const char *key, const char *where)
+{
+    const json_t *value = json_object_get(root, key);
+    int64_t id;
+
+    *out = -1;
+    if (absent(root, key))
+        return DLC_OK;
+    if (json_is_array(value) && json_array_size(value) > 0 && json_is_integer(json_array_get(value, 0))) {
+        id = json_integer_value(json_array_get(value, 0));
+        if (id < 0 || id > INT32_MAX)
+            return dlc_fail(DLC_EINPUT, "%s: \"%s\" begins with %lld, not the id of a token", where, key, (long long)id);
+    } else {
+        DLC_TRY(dlc_json_get_int(&id, root, key, 0, INT32_MAX, where));
+    }
+    *out = (int32_t)id;
+    return DLC_OK;
+}
+
+dlc_err dlc_model_folder_tokens(int32_t *bos, int32_t *eos, const char *folder)
+{
+    char path[DLC_PATH_MAX];
+    json_t *root;
+    dlc_err err;
+
+    DLC_TRY(dlc_path_join(path, folder, "config.json"));
+    DLC_TRY(dlc_json_read_file(&root, path, MAX_CONFIG_BYTES));
+    err = read_token(bos, root, "bos_token_id", path);
+    if (err == DLC_OK)
+        err = read_token(eos, root, "eos_token_id", path);
     json_decref(root);
     return err;
 }

@@ -22,8 +22,7 @@ static dlc_err write_json(const char *folder, const char *name, json_t *value)
     return err;
 }
 
-static dlc_err write_params(const char *folder, const struct dlc_model_config *config, const float *params,
-                            dlc_dtype dtype)
+static dlc_err write_params(const char *folder, const struct dlc_model_content *content, dlc_dtype dtype)
 {
     struct dlc_st_write_tensor *tensors = NULL;
     struct dlc_param *table = NULL;
@@ -32,20 +31,19 @@ static dlc_err write_params(const char *folder, const struct dlc_model_config *c
     size_t n;
 
     DLC_TRY(dlc_path_join(path, folder, "model.safetensors"));
-    DLC_TRY(dlc_model_params_table(&table, &n, config));
+    DLC_TRY(dlc_model_params_table(&table, &n, &content->config));
     tensors = dlc_calloc(n, sizeof *tensors);
     if (!tensors) {
         err = DLC_ENOMEM;
         goto done;
     }
     for (size_t i = 0; i < n; i++) {
-        tensors[i] = (struct dlc_st_write_tensor){
-            .name = table[i].name, .dtype = dtype, .n_dims = table[i].n_dims, .data = params + table[i].offset
-        };
+        tensors[i] =
+            (struct dlc_st_write_tensor){ .name = table[i].name, .dtype = dtype, .n_dims = table[i].n_dims };
         for (int k = 0; k < table[i].n_dims; k++)
             tensors[i].dims[k] = table[i].dims[k];
     }
-    err = dlc_st_write(path, tensors, n, NULL, 0);
+    err = dlc_st_write_from(path, tensors, n, NULL, 0, &content->tensors);
 done:
     dlc_free(tensors);
     dlc_free(table);
@@ -73,55 +71,114 @@ static const char *token_text(const json_t *tokenizer, int32_t id)
     return NULL;
 }
 
-/* The class is the generic one on purpose: transformers v5 replaces the splitting rules of a tokenizer.json that calls
- * itself a Llama or GPT-2 tokenizer by those of that model. */
-static dlc_err write_tokenizer_config(const char *folder, const json_t *tokenizer, int context, int32_t bos_eos)
+/* The token's text, null for -1; the caller's. */
+static dlc_err token_json(json_t **out, const json_t *tokenizer, int32_t id, const char *folder)
 {
-    const char *text = token_text(tokenizer, bos_eos);
+    const char *text = id < 0 ? NULL : token_text(tokenizer, id);
 
-    if (!text)
-        return dlc_fail(DLC_EINPUT, "%s/tokenizer.json: no token has the id %d, which should end a text", folder,
-                        bos_eos);
-    return write_json(folder, "tokenizer_config.json",
-                      json_pack("{s:s, s:s, s:s, s:s, s:b, s:i, s:b}", "tokenizer_class", "PreTrainedTokenizerFast",
-                                "bos_token", text, "eos_token", text, "pad_token", text, "add_bos_token", 0,
-                                "model_max_length", context, "clean_up_tokenization_spaces", 0));
+    if (id >= 0 && !text)
+        return dlc_fail(DLC_EINPUT, "%s/tokenizer.json: no token has the id %d, which should begin or end a text",
+                        folder, id);
+    *out = text ? json_string(text) : json_null();
+    return *out ? DLC_OK : dlc_fail(DLC_ENOMEM, "out of memory: %s/tokenizer_config.json", folder);
 }
 
-static dlc_err write_tokenizer(const char *folder, int context, const char *bytes, size_t size_bytes, int32_t bos_eos)
+/* The class is the generic one on purpose: transformers v5 replaces the splitting rules of a tokenizer.json that calls
+ * itself a Llama or GPT-2 tokenizer by those of that model. */
+static dlc_err write_tokenizer_config(const char *folder, const json_t *tokenizer,
+                                      const struct dlc_model_content *content)
+{
+    json_t *bos, *eos = NULL;
+    dlc_err err;
+
+    DLC_TRY(token_json(&bos, tokenizer, content->bos, folder));
+    err = token_json(&eos, tokenizer, content->eos, folder);
+    if (err == DLC_OK)
+        err = write_json(folder, "tokenizer_config.json",
+                         json_pack("{s:s, s:O, s:O, s:O, s:b, s:i, s:b}", "tokenizer_class", "PreTrainedTokenizerFast",
+                                   "bos_token", bos, "eos_token", eos, "pad_token", eos, "add_bos_token",
+                                   (int)content->add_bos, "model_max_length", content->config.context,
+                                   "clean_up_tokenization_spaces", 0));
+    json_decref(bos);
+    json_decref(eos);
+    return err;
+}
+
+static dlc_err write_tokenizer(const char *folder, const struct dlc_model_content *content)
 {
     char path[DLC_PATH_MAX];
     json_t *tokenizer;
     dlc_err err;
 
     DLC_TRY(dlc_path_join(path, folder, "tokenizer.json"));
-    DLC_TRY(dlc_json_parse(&tokenizer, bytes, size_bytes, path));
-    err = write_tokenizer_config(folder, tokenizer, context, bos_eos);
+    DLC_TRY(dlc_json_parse(&tokenizer, content->tokenizer_json, content->tokenizer_json_bytes, path));
+    err = write_tokenizer_config(folder, tokenizer, content);
     json_decref(tokenizer);
-    return err == DLC_OK ? dlc_file_write_atomic(path, bytes, size_bytes) : err;
+    return err == DLC_OK ? dlc_file_write_atomic(path, content->tokenizer_json, content->tokenizer_json_bytes) : err;
 }
 
-static dlc_err write_generation_config(const char *folder, int32_t bos_eos)
+static dlc_err write_generation_config(const char *folder, int32_t bos, int32_t eos)
 {
-    return write_json(folder, "generation_config.json",
-                      bos_eos < 0 ? json_object()
-                                  : json_pack("{s:i, s:i, s:i}", "bos_token_id", (int)bos_eos, "eos_token_id",
-                                              (int)bos_eos, "pad_token_id", (int)bos_eos));
+    json_t *root = json_object();
+    int failed = root == NULL;
+
+    if (bos >= 0)
+        failed |= json_object_set_new(root, "bos_token_id", json_integer(bos));
+    if (eos >= 0) {
+        failed |= json_object_set_new(root, "eos_token_id", json_integer(eos));
+        failed |= json_object_set_new(root, "pad_token_id", json_integer(eos));
+    }
+    if (failed) {
+        json_decref(root);
+        root = NULL;
+    }
+    return write_json(folder, "generation_config.json", root);
+}
+
+dlc_err dlc_model_folder_write_content(const char *folder, const struct dlc_model_content *content, dlc_dtype dtype)
+{
+    DLC_TRY(dlc_model_config_check(&content->config));
+    DLC_TRY(dlc_mkdir_p(folder));
+    if (content->tokenizer_json)
+        DLC_TRY(write_tokenizer(folder, content));
+    DLC_TRY(write_generation_config(folder, content->bos, content->eos));
+    DLC_TRY(write_params(folder, content, dtype));
+    /* last: it is what makes a folder a model's */
+    return dlc__model_config_write(folder, &content->config, dtype, content->bos, content->eos);
+}
+
+struct flat {
+    const float *params;
+    struct dlc_param *table;
+};
+
+static dlc_err read_flat(float *out, void *arg, size_t index)
+{
+    const struct flat *f = arg;
+
+    memcpy(out, f->params + f->table[index].offset, f->table[index].n_values * sizeof *out);
+    return DLC_OK;
 }
 
 dlc_err dlc_model_folder_write(const char *folder, const struct dlc_model_config *config, const float *params,
                                dlc_dtype dtype, const char *tokenizer_json, size_t tokenizer_json_bytes,
                                int32_t bos_eos)
 {
-    if (dtype != DLC_F32 && dtype != DLC_BF16)
-        return dlc_fail(DLC_EUSAGE, "%s: models are written as F32 or BF16", folder);
+    struct flat flat = { .params = params };
+    const struct dlc_model_content content = { .config = *config,
+                                               .tensors = { read_flat, &flat },
+                                               .tokenizer_json = tokenizer_json,
+                                               .tokenizer_json_bytes = tokenizer_json_bytes,
+                                               .bos = bos_eos,
+                                               .eos = bos_eos };
+    dlc_err err;
+    size_t n;
+
     DLC_TRY(dlc_model_config_check(config));
-    DLC_TRY(dlc_mkdir_p(folder));
-    if (tokenizer_json)
-        DLC_TRY(write_tokenizer(folder, config->context, tokenizer_json, tokenizer_json_bytes, bos_eos));
-    DLC_TRY(write_generation_config(folder, bos_eos));
-    DLC_TRY(write_params(folder, config, params, dtype));
-    return dlc__model_config_write(folder, config, dtype, bos_eos); /* last: it is what makes a folder a model's */
+    DLC_TRY(dlc_model_params_table(&flat.table, &n, config));
+    err = dlc_model_folder_write_content(folder, &content, dtype);
+    dlc_free(flat.table);
+    return err;
 }
 
 dlc_err dlc_model_folder_resolve(char out[4096], const char *path)

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "ckpt/model_folder.h"
 
-dlc_err dlc__model_config_write(const char *folder, const struct dlc_model_config *config, dlc_dtype dtype,
-                                int32_t bos_eos);
+dlc_err dlc__model_config_write(const char *folder, const struct dlc_model_config *config, dlc_dtype dtype, int32_t bos,
+                                int32_t eos);
 
 #endif

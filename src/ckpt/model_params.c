@@ -9,21 +9,22 @@
 
 enum { MAX_INDEX_BYTES = 64 << 20 };
 
-struct loader {
-    float *params;
-    const struct dlc_model_config *config;
+struct dlc_model_tensors {
+    const struct dlc_model_config *config; /* only while opening */
+    const char *folder;                    /* the same */
     struct dlc_param *table;
     size_t n_table;
-    bool *seen;       /* [n_table] */
-    float *tied_head; /* lm_head.weight of a model that ties it, kept to be compared at the end; else NULL */
-    const char *folder;
+    dlc_st_file **files; /* [n_files] all shards, mapped */
+    size_t n_files;
+    dlc_st_file **file_of;  /* [n_table] the shard of each tensor; NULL: not seen */
+    dlc_st_file *tied_head; /* that has the lm_head.weight of a model that ties it; else NULL */
 };
 
 static const char head_name[] = "lm_head.weight";
 static const char embedding_name[] = "model.embed_tokens.weight";
 
 /* The place in the table; n_table when there is none. */
-static size_t find_param(const struct loader *l, const char *name)
+static size_t find_param(const struct dlc_model_tensors *l, const char *name)
 {
     size_t i = 0;
 
@@ -32,7 +33,7 @@ static size_t find_param(const struct loader *l, const char *name)
     return i;
 }
 
-static bool is_tied_head(const struct loader *l, const char *name)
+static bool is_tied_head(const struct dlc_model_tensors *l, const char *name)
 {
     return l->config->tie_embeddings && strcmp(name, head_name) == 0;
 }
@@ -61,51 +62,40 @@ static dlc_err check_shape(const struct dlc_st_tensor *t, const struct dlc_param
                     expected);
 }
 
-/* Some programs store a tied head all the same. It has to be the embedding then, or the file means another model. */
-static dlc_err keep_tied_head(struct loader *l, const dlc_st_file *f, const struct dlc_st_tensor *t, const char *path)
-{
-    const struct dlc_param *embedding = &l->table[find_param(l, embedding_name)];
-
-    DLC_TRY(check_shape(t, embedding, path));
-    dlc_free(l->tied_head);
-    l->tied_head = dlc_calloc(embedding->n_values, sizeof *l->tied_head);
-    if (!l->tied_head)
-        return DLC_ENOMEM;
-    return dlc_st_read_f32(l->tied_head, f, t->name, embedding->n_values);
-}
-
-static dlc_err load_tensor(struct loader *l, const dlc_st_file *f, const struct dlc_st_tensor *t, const char *path)
+static dlc_err note_tensor(struct dlc_model_tensors *l, dlc_st_file *f, const struct dlc_st_tensor *t, const char *path)
 {
     size_t i = find_param(l, t->name);
 
-    if (is_tied_head(l, t->name))
-        return keep_tied_head(l, f, t, path);
+    if (is_tied_head(l, t->name)) {
+        l->tied_head = f;
+        return check_shape(t, &l->table[find_param(l, embedding_name)], path);
+    }
     if (i == l->n_table)
         return dlc_fail(DLC_EINPUT, "%s: tensor \"%.200s\" is not part of this kind of model", path, t->name);
-    if (l->seen[i])
+    if (l->file_of[i])
         return dlc_fail(DLC_EINPUT, "%s: tensor \"%.200s\" is in another shard as well", path, t->name);
-    DLC_TRY(check_shape(t, &l->table[i], path));
-    l->seen[i] = true;
-    return dlc_st_read_f32(l->params + l->table[i].offset, f, t->name, l->table[i].n_values);
+    l->file_of[i] = f;
+    return check_shape(t, &l->table[i], path);
 }
 
-static dlc_err load_file(struct loader *l, const char *name)
+static dlc_err open_file(struct dlc_model_tensors *l, const char *name)
 {
     char path[DLC_PATH_MAX];
-    dlc_st_file *f;
-    dlc_err err;
+    dlc_st_file **more = dlc_realloc(l->files, (l->n_files + 1) * sizeof *more), *f;
 
+    if (!more)
+        return DLC_ENOMEM;
+    l->files = more;
     DLC_TRY(dlc_path_join(path, l->folder, name));
     DLC_TRY(dlc_st_open(&f, path));
-    err = DLC_OK;
-    for (size_t i = 0; err == DLC_OK && i < dlc_st_n_tensors(f); i++)
-        err = load_tensor(l, f, dlc_st_tensor_at(f, i), path);
-    dlc_st_close(f);
-    return err;
+    l->files[l->n_files++] = f;
+    for (size_t i = 0; i < dlc_st_n_tensors(f); i++)
+        DLC_TRY(note_tensor(l, f, dlc_st_tensor_at(f, i), path));
+    return DLC_OK;
 }
 
 /* Every tensor of the index is one of ours, and every shard a plain name in this folder. */
-static dlc_err check_index(const struct loader *l, json_t *map, const char *where)
+static dlc_err check_index(const struct dlc_model_tensors *l, json_t *map, const char *where)
 {
     const char *name, *shard;
     json_t *value;
@@ -122,7 +112,7 @@ static dlc_err check_index(const struct loader *l, json_t *map, const char *wher
     return DLC_OK;
 }
 
-static dlc_err load_shards(struct loader *l, json_t *map)
+static dlc_err open_shards(struct dlc_model_tensors *l, json_t *map)
 {
     json_t *value, *done = json_object();
     const char *name;
@@ -139,7 +129,7 @@ static dlc_err load_shards(struct loader *l, json_t *map)
         if (json_object_set_new(done, shard, json_true()) != 0)
             err = dlc_fail(DLC_ENOMEM, "out of memory: shards of %s", l->folder);
         if (err == DLC_OK)
-            err = load_file(l, shard);
+            err = open_file(l, shard);
         if (err != DLC_OK)
             break;
     }
@@ -147,7 +137,7 @@ static dlc_err load_shards(struct loader *l, json_t *map)
     return err;
 }
 
-static dlc_err load_by_index(struct loader *l, const char *path)
+static dlc_err open_by_index(struct dlc_model_tensors *l, const char *path)
 {
     json_t *root, *map;
     dlc_err err;
@@ -157,50 +147,110 @@ static dlc_err load_by_index(struct loader *l, const char *path)
     if (err == DLC_OK)
         err = check_index(l, map, path);
     if (err == DLC_OK)
-        err = load_shards(l, map);
+        err = open_shards(l, map);
     json_decref(root);
     return err;
 }
 
-static dlc_err load_all(struct loader *l)
+static dlc_err open_all(struct dlc_model_tensors *l)
 {
     char single[DLC_PATH_MAX], index[DLC_PATH_MAX];
 
     DLC_TRY(dlc_path_join(single, l->folder, "model.safetensors"));
     DLC_TRY(dlc_path_join(index, l->folder, "model.safetensors.index.json"));
     if (dlc_file_exists(single)) {
-        DLC_TRY(load_file(l, "model.safetensors"));
+        DLC_TRY(open_file(l, "model.safetensors"));
     } else if (dlc_file_exists(index)) {
-        DLC_TRY(load_by_index(l, index));
+        DLC_TRY(open_by_index(l, index));
     } else {
         return dlc_fail(DLC_ENOTFOUND, "%s: neither model.safetensors nor model.safetensors.index.json is there",
                         l->folder);
     }
     for (size_t i = 0; i < l->n_table; i++) {
-        if (!l->seen[i])
+        if (!l->file_of[i])
             return dlc_fail(DLC_EINPUT, "%s: tensor \"%s\" is missing", l->folder, l->table[i].name);
-    }
-    if (l->tied_head) {
-        const struct dlc_param *e = &l->table[find_param(l, embedding_name)];
-
-        if (memcmp(l->tied_head, l->params + e->offset, e->n_values * sizeof *l->tied_head) != 0)
-            return dlc_fail(DLC_EINPUT, "%s: config.json ties the embeddings, but %s differs from %s", l->folder,
-                            head_name, embedding_name);
     }
     return DLC_OK;
 }
 
-dlc_err dlc_model_folder_params(float *params, const struct dlc_model_config *config, const char *folder)
+static dlc_err read_tensor(float *out, void *arg, size_t index)
 {
-    struct loader l = { .params = params, .config = config, .folder = folder };
+    const struct dlc_model_tensors *l = arg;
+    const struct dlc_param *p = &l->table[index];
+
+    return dlc_st_read_f32(out, l->file_of[index], p->name, p->n_values);
+}
+
+/* Some programs store a tied head all the same. It has to be the embedding then, or the file means another model. */
+static dlc_err compare_tied_head(struct dlc_model_tensors *l)
+{
+    size_t embedding = find_param(l, embedding_name), n = l->table[embedding].n_values;
+    float *values = dlc_calloc(2 * n, sizeof *values);
     dlc_err err;
 
+    if (!values)
+        return DLC_ENOMEM;
+    err = read_tensor(values, l, embedding);
+    if (err == DLC_OK)
+        err = dlc_st_read_f32(values + n, l->tied_head, head_name, n);
+    if (err == DLC_OK && memcmp(values, values + n, n * sizeof *values) != 0)
+        err = dlc_fail(DLC_EINPUT, "%s: config.json ties the embeddings, but %s differs from %s", l->folder, head_name,
+                       embedding_name);
+    dlc_free(values);
+    return err;
+}
+
+dlc_err dlc_model_tensors_open(dlc_model_tensors **out, const struct dlc_model_config *config, const char *folder)
+{
+    dlc_model_tensors *l;
+    dlc_err err;
+
+    *out = NULL;
     DLC_TRY(dlc_model_config_check(config));
-    DLC_TRY(dlc_model_params_table(&l.table, &l.n_table, config));
-    l.seen = dlc_calloc(l.n_table, sizeof *l.seen);
-    err = l.seen ? load_all(&l) : DLC_ENOMEM;
-    dlc_free(l.tied_head);
-    dlc_free(l.seen);
-    dlc_free(l.table);
+    l = dlc_calloc(1, sizeof *l);
+    if (!l)
+        return DLC_ENOMEM;
+    l->config = config;
+    l->folder = folder;
+    DLC_TRY_TO(fail, dlc_model_params_table(&l->table, &l->n_table, config));
+    l->file_of = dlc_calloc(l->n_table, sizeof *l->file_of);
+    DLC_TRY_TO(fail, l->file_of ? DLC_OK : DLC_ENOMEM);
+    DLC_TRY_TO(fail, open_all(l));
+    if (l->tied_head)
+        DLC_TRY_TO(fail, compare_tied_head(l));
+    *out = l;
+    return DLC_OK;
+fail:
+    dlc_model_tensors_close(l);
+    return err;
+}
+
+void dlc_model_tensors_close(dlc_model_tensors *l)
+{
+    if (!l)
+        return;
+    for (size_t i = 0; i < l->n_files; i++)
+        dlc_st_close(l->files[i]);
+    dlc_free(l->files);
+    dlc_free(l->file_of);
+    dlc_free(l->table);
+    dlc_free(l);
+}
+
+struct dlc_tensor_source dlc_model_tensors_source(dlc_model_tensors *l)
+{
+    return (struct dlc_tensor_source){ read_tensor, l };
+}
+
+dlc_err dlc_model_folder_params(float *params, const struct dlc_model_config *config, const char *folder)
+{
+    dlc_model_tensors *l;
+    dlc_err err;
+
+    DLC_TRY(dlc_model_tensors_open(&l, config, folder));
+    err = DLC_OK;
+    for (size_t i = 0; err == DLC_OK && i < l->n_table; i++)
+        err = read_tensor(params + l->table[i].offset, l, i);
+    dlc_model_tensors_close(l);
     return err;
 }

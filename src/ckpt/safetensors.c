@@ -2,16 +2,13 @@
  * tensor is handed out, so that whoever holds a dlc_st_file can trust each pointer and size in it. */
 #include "ckpt/safetensors.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/cursor.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "ckpt/safetensors_internal.h"
@@ -30,8 +27,7 @@ struct dlc_st_file {
     struct entry *entries; /* by place in the file */
     const struct entry **by_name;
     size_t n_entries;
-    void *map; /* NULL when the bytes are the caller's */
-    size_t map_bytes;
+    struct dlc_file_map map; /* zeros when the bytes are the caller's */
 };
 
 static const struct dtype {
@@ -230,7 +226,7 @@ static dlc_err parse_into(dlc_st_file *f, const unsigned char *bytes, size_t siz
     return place_entries(f, c.at + header_bytes, c.left - header_bytes);
 }
 
-/* On failure `map` stays the caller's. */
+/* The bytes stay the caller's. */
 static dlc_err create(dlc_st_file **out, const void *bytes, size_t size_bytes, const char *where)
 {
     dlc_st_file *f = dlc_calloc(1, sizeof *f);
@@ -255,45 +251,19 @@ dlc_err dlc_st_parse(dlc_st_file **out, const void *bytes, size_t size_bytes, co
     return create(out, bytes, size_bytes, where);
 }
 
-static dlc_err map_file(void **map, size_t *map_bytes, int fd, const char *path)
-{
-    struct stat st;
-
-    if (fstat(fd, &st) != 0)
-        return dlc_fail_errno(DLC_EIO, "%s", path);
-    if (!S_ISREG(st.st_mode))
-        return dlc_fail(DLC_EINPUT, "%s: %s, expected a file", path,
-                        S_ISDIR(st.st_mode) ? "a folder" : "not a plain file");
-    *map_bytes = (size_t)st.st_size;
-    if (*map_bytes < 8)
-        return dlc_fail(DLC_EINPUT, "%s: %zu bytes, a safetensors file has at least 8", path, *map_bytes);
-    *map = mmap(NULL, *map_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (*map == MAP_FAILED)
-        return dlc_fail_errno(errno == ENOMEM ? DLC_ENOMEM : DLC_EIO, "%s: %zu bytes cannot be mapped", path,
-                              *map_bytes);
-    return DLC_OK;
-}
-
 dlc_err dlc_st_open(dlc_st_file **out, const char *path)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe under this name must not block */
-    size_t map_bytes = 0;
-    void *map = NULL;
+    struct dlc_file_map map;
     dlc_err err;
 
     *out = NULL;
-    if (fd < 0)
-        return dlc_fail_errno(errno == ENOENT ? DLC_ENOTFOUND : DLC_EIO, "%s", path);
-    err = map_file(&map, &map_bytes, fd, path);
-    close(fd);
-    DLC_TRY(err);
-    err = create(out, map, map_bytes, path);
+    DLC_TRY(dlc_file_map_open(&map, path));
+    err = create(out, map.data, map.size_bytes, path);
     if (err != DLC_OK) {
-        munmap(map, map_bytes);
+        dlc_file_map_close(&map);
         return err;
     }
     (*out)->map = map;
-    (*out)->map_bytes = map_bytes;
     return DLC_OK;
 }
 
@@ -301,8 +271,7 @@ void dlc_st_close(dlc_st_file *f)
 {
     if (!f)
         return;
-    if (f->map)
-        munmap(f->map, f->map_bytes);
+    dlc_file_map_close(&f->map);
     json_decref(f->header);
     dlc_free(f->entries);
     dlc_free(f->by_name);
@@ -336,36 +305,34 @@ const char *dlc_st_metadata(const dlc_st_file *f, const char *key)
     return json_string_value(json_object_get(json_object_get(f->header, "__metadata__"), key));
 }
 
-/* The data need not be aligned: a foreign header may have any length. */
-static void halves_to_f32(float *out, const unsigned char *data, uint64_t n, float (*convert)(uint16_t))
+static bool find_stored(dlc_stored *out, const char *dtype_name)
 {
-    for (uint64_t i = 0; i < n; i++) {
-        uint16_t h;
+    static const struct {
+        const char *name;
+        dlc_stored type;
+    } known[] = { { "F32", DLC_STORED_F32 }, { "BF16", DLC_STORED_BF16 }, { "F16", DLC_STORED_F16 } };
 
-        memcpy(&h, data + 2 * i, sizeof h);
-        out[i] = convert(h);
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        *out = known[i].type;
+        if (strcmp(dtype_name, known[i].name) == 0)
+            return true;
     }
+    return false;
 }
 
 dlc_err dlc_st_read_f32(float *out, const dlc_st_file *f, const char *name, uint64_t n_values)
 {
     const struct dlc_st_tensor *t = dlc_st_find(f, name);
+    dlc_stored type;
 
     if (!t)
         return dlc_fail(DLC_EINPUT, "%s: tensor \"%.200s\" is missing", f->where, name);
     if (t->n_values != n_values)
         return dlc_fail(DLC_EINPUT, "%s: tensor \"%.200s\" has %llu values, %llu are needed", f->where, name,
                         (unsigned long long)t->n_values, (unsigned long long)n_values);
-    if (strcmp(t->dtype_name, "F32") == 0) {
-        if (n_values > 0)
-            memcpy(out, t->data, n_values * sizeof *out);
-    } else if (strcmp(t->dtype_name, "BF16") == 0) {
-        halves_to_f32(out, t->data, n_values, dlc_bf16_to_f32);
-    } else if (strcmp(t->dtype_name, "F16") == 0) {
-        halves_to_f32(out, t->data, n_values, dlc_f16_to_f32);
-    } else {
+    if (!find_stored(&type, t->dtype_name))
         return dlc_fail(DLC_EINPUT, "%s: tensor \"%.200s\" is %s, only F32, BF16 and F16 can be used here", f->where,
                         name, t->dtype_name);
-    }
+    dlc_stored_decode(out, type, t->data, n_values);
     return DLC_OK;
 }

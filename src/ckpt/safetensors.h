@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "ckpt/stored.h"
 #include "tensor/dtype.h"
 
 #define DLC_ST_MAX_DIMS 4
@@ -39,11 +40,12 @@ const char *dlc_st_metadata(const dlc_st_file *f, const char *key);             
 /* n_values of a tensor as f32 (F32, BF16, F16); DLC_EINPUT when the name is missing, the count or the dtype differs. */
 dlc_err dlc_st_read_f32(float *out, const dlc_st_file *f, const char *name, uint64_t n_values);
 
-/* Writing: describe the tensors, hand over f32 data; stored as F32 or BF16 (rounded to nearest even). The bytes are
- * those of the format's own library: order by dtype and name, "format": "pt" in the metadata. Atomic, durable. */
+/* Writing: describe the tensors, hand over f32 data; stored as F32, BF16 or F16 (rounded to nearest even; a value that
+ * would become infinite is DLC_EINPUT). The bytes are those of the format's own library: order by dtype and name,
+ * "format": "pt" in the metadata. Atomic, durable. */
 struct dlc_st_write_tensor {
     const char *name;
-    dlc_dtype dtype; /* of the file: DLC_F32 or DLC_BF16 */
+    dlc_dtype dtype; /* of the file */
     int n_dims;
     uint64_t dims[DLC_ST_MAX_DIMS];
     const float *data;
@@ -53,5 +55,8 @@ struct dlc_st_meta {
 };
 dlc_err dlc_st_write(const char *path, const struct dlc_st_write_tensor *tensors, size_t n_tensors,
                      const struct dlc_st_meta *metadata, size_t n_metadata);
+/* The same without data in memory: they are read one tensor at a time, with the tensor's place in `tensors` as index. */
+dlc_err dlc_st_write_from(const char *path, const struct dlc_st_write_tensor *tensors, size_t n_tensors,
+                          const struct dlc_st_meta *metadata, size_t n_metadata, const struct dlc_tensor_source *source);
 
 #endif

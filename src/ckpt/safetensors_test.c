@@ -240,14 +240,15 @@ static void written_values_come_back(void **state)
 {
     const struct dlc_st_meta meta[] = { { "diloco", "outer \"state\"" }, { "t", "40" } };
     const struct dlc_st_write_tensor tensors[] = { { "f", DLC_F32, 1, { 6 }, six },
-                                                   { "h", DLC_BF16, 2, { 2, 3 }, six } };
+                                                   { "h", DLC_BF16, 2, { 2, 3 }, six },
+                                                   { "half", DLC_F16, 1, { 6 }, six } };
     const char *path = in_folder("values");
     const struct dlc_st_tensor *t;
     float back[6];
     dlc_st_file *f;
 
     (void)state;
-    assert_int_equal(dlc_st_write(path, tensors, 2, meta, 2), DLC_OK);
+    assert_int_equal(dlc_st_write(path, tensors, 3, meta, 2), DLC_OK);
     assert_int_equal(dlc_st_open(&f, path), DLC_OK);
     assert_string_equal(dlc_st_metadata(f, "format"), "pt");
     assert_string_equal(dlc_st_metadata(f, "diloco"), "outer \"state\"");
@@ -263,7 +264,64 @@ static void written_values_come_back(void **state)
     assert_int_equal(dlc_st_read_f32(back, f, "h", 6), DLC_OK);
     for (int i = 0; i < 6; i++)
         assert_true(back[i] == dlc_bf16_to_f32(dlc_f32_to_bf16(six[i])));
+    assert_string_equal(dlc_st_find(f, "half")->dtype_name, "F16");
+    assert_int_equal(dlc_st_read_f32(back, f, "half", 6), DLC_OK);
+    for (int i = 0; i < 6; i++)
+        assert_true(back[i] == dlc_f16_to_f32(dlc_f32_to_f16(six[i])));
     dlc_st_close(f);
+}
+
+struct row_source {
+    const float *rows[2];
+    int n_calls;
+    size_t fails_at;
+};
+
+static dlc_err read_row(float *out, void *arg, size_t index)
+{
+    struct row_source *s = arg;
+
+    s->n_calls++;
+    if (index == s->fails_at)
+        return dlc_fail(DLC_EIO, "row %zu is gone", index);
+    memcpy(out, s->rows[index], sizeof six);
+    return DLC_OK;
+}
+
+static void tensors_that_come_one_by_one_give_the_same_bytes(void **state)
+{
+    static const float other[] = { 6, 5, 4, 3, 2, 65519.0f };
+    struct dlc_st_write_tensor t[] = { { "h", DLC_F16, 2, { 2, 3 }, other }, { "f", DLC_F32, 1, { 6 }, six } };
+    struct row_source s = { { other, six }, 0, 2 };
+    const struct dlc_tensor_source source = { read_row, &s };
+    struct dlc_buf a = { 0 }, b = { 0 };
+
+    (void)state;
+    assert_int_equal(dlc_st_write(in_folder("whole"), t, 2, NULL, 0), DLC_OK);
+    assert_int_equal(dlc_file_read(&a, in_folder("whole"), 10000), DLC_OK);
+    t[0].data = t[1].data = NULL;
+    assert_int_equal(dlc_st_write_from(in_folder("parts"), t, 2, NULL, 0, &source), DLC_OK);
+    assert_int_equal(dlc_file_read(&b, in_folder("parts"), 10000), DLC_OK);
+    assert_int_equal(s.n_calls, 2);
+    assert_int_equal(a.len, b.len);
+    assert_memory_equal(a.data, b.data, a.len);
+    s.fails_at = 1;
+    assert_int_equal(dlc_st_write_from(in_folder("torn"), t, 2, NULL, 0, &source), DLC_EIO);
+    assert_string_equal(dlc_err_text(), "row 1 is gone");
+    assert_false(dlc_file_exists(in_folder("torn")));
+    dlc_buf_fini(&a);
+    dlc_buf_fini(&b);
+}
+
+static void a_value_beyond_f16_is_not_written_as_infinity(void **state)
+{
+    static const float large[] = { 1, 65520 };
+    const struct dlc_st_write_tensor t = { "a", DLC_F16, 1, { 2 }, large };
+
+    (void)state;
+    assert_int_equal(dlc_st_write(in_folder("large"), &t, 1, NULL, 0), DLC_EINPUT);
+    assert_string_equal(dlc_err_text(), "tensor \"a\" has the value 65520, which f16 cannot hold; f32 can");
+    assert_false(dlc_file_exists(in_folder("large")));
 }
 
 static void f16_is_read_from_any_alignment(void **state)
@@ -348,7 +406,6 @@ static void wrong_descriptions_are_not_written(void **state)
         { "metadata's name",
           { { "__metadata__", DLC_F32, 1, { 1 }, six }, { "a", DLC_F32, 1, { 1 }, six } },
           "two tensors" },
-        { "f16", { { "a", DLC_F16, 1, { 1 }, six }, { "b", DLC_F32, 1, { 1 }, six } }, "only F32 and BF16" },
         { "five dims", { { "a", DLC_F32, 5, { 1 }, six }, { "b", DLC_F32, 1, { 1 }, six } }, "5 dimensions" },
         { "overflow",
           { { "a", DLC_F32, 2, { 1ull << 32, 1ull << 32 }, six }, { "b", DLC_F32, 1, { 1 }, six } },
@@ -429,6 +486,8 @@ int main(void)
         cmocka_unit_test(legal_oddities_are_read),
         cmocka_unit_test(bytes_are_those_of_the_reference_library),
         cmocka_unit_test(written_values_come_back),
+        cmocka_unit_test(tensors_that_come_one_by_one_give_the_same_bytes),
+        cmocka_unit_test(a_value_beyond_f16_is_not_written_as_infinity),
         cmocka_unit_test(f16_is_read_from_any_alignment),
         cmocka_unit_test(every_cut_is_refused_and_no_changed_byte_breaks_the_reader),
         cmocka_unit_test(things_that_are_not_files_are_refused),

@@ -17,6 +17,8 @@ struct plan {
     size_t text_bytes;
 };
 
+static const char *const dtype_names[] = { [DLC_F32] = "F32", [DLC_BF16] = "BF16", [DLC_F16] = "F16" };
+
 static int by_size_then_name(const void *a, const void *b)
 {
     const struct dlc_st_write_tensor *x = *(const struct dlc_st_write_tensor *const *)a;
@@ -31,8 +33,6 @@ static dlc_err count_bytes(uint64_t *size_bytes, const struct dlc_st_write_tenso
 {
     uint64_t n_values = 1;
 
-    if (t->dtype != DLC_F32 && t->dtype != DLC_BF16)
-        return dlc_fail(DLC_EUSAGE, "%s: tensor \"%.200s\": only F32 and BF16 are written", path, t->name);
     if (t->n_dims < 0 || t->n_dims > DLC_ST_MAX_DIMS)
         return dlc_fail(DLC_EUSAGE, "%s: tensor \"%.200s\": %d dimensions, 0..%d can be written", path, t->name,
                         t->n_dims, DLC_ST_MAX_DIMS);
@@ -69,7 +69,7 @@ static dlc_err add_tensor(json_t *header, uint64_t *end, const struct dlc_st_wri
     DLC_TRY(count_bytes(&size_bytes, t, path));
     if (__builtin_add_overflow(begin, size_bytes, end) || *end > INT64_MAX)
         return dlc_fail(DLC_EUSAGE, "%s: more than 2^63 bytes of tensors", path);
-    entry = json_pack("{s:s, s:o, s:[I,I]}", "dtype", t->dtype == DLC_F32 ? "F32" : "BF16", "shape", shape_json(t),
+    entry = json_pack("{s:s, s:o, s:[I,I]}", "dtype", dtype_names[t->dtype], "shape", shape_json(t),
                       "data_offsets", (json_int_t)begin, (json_int_t)*end);
     if (!entry)
         return dlc_fail(DLC_ENOMEM, "%s: out of memory for the header", path);
@@ -134,52 +134,96 @@ static dlc_err make_plan(struct plan *p, const char *path, const struct dlc_st_w
     return make_text(p, path);
 }
 
-static void write_tensor(struct dlc_file_writer *w, const struct dlc_st_write_tensor *t)
+static uint64_t count_values(const struct dlc_st_write_tensor *t)
 {
-    enum { CHUNK = 8192 };
-    dlc_bf16 chunk[CHUNK];
     uint64_t n_values = 1;
 
     for (int i = 0; i < t->n_dims; i++)
         n_values *= t->dims[i];
+    return n_values;
+}
+
+static dlc_err write_tensor(struct dlc_file_writer *w, const struct dlc_st_write_tensor *t, const float *data)
+{
+    enum { CHUNK = 8192 };
+    dlc_bf16 chunk[CHUNK]; /* or halves */
+    uint64_t n_values = count_values(t);
+
     if (t->dtype == DLC_F32) {
-        dlc_file_writer_write(w, t->data, n_values * sizeof *t->data);
-        return;
+        dlc_file_writer_write(w, data, n_values * sizeof *data);
+        return DLC_OK;
     }
     for (uint64_t done = 0; done < n_values && w->err == DLC_OK; done += CHUNK) {
         uint64_t n = n_values - done < CHUNK ? n_values - done : CHUNK;
 
-        for (uint64_t i = 0; i < n; i++)
-            chunk[i] = dlc_f32_to_bf16(t->data[done + i]);
+        DLC_TRY(dlc_stored_encode(chunk, (dlc_stored)t->dtype, data + done, n, t->name));
         dlc_file_writer_write(w, chunk, n * sizeof *chunk);
     }
+    return DLC_OK;
 }
 
-static dlc_err write_file(const struct plan *p, const char *path, size_t n_tensors)
+static dlc_err write_tensors(struct dlc_file_writer *w, const struct plan *p, const struct dlc_st_write_tensor *tensors,
+                             size_t n_tensors, const struct dlc_tensor_source *source)
+{
+    uint64_t largest = 0;
+    float *values = NULL;
+    dlc_err err = DLC_OK;
+
+    for (size_t i = 0; source && i < n_tensors; i++)
+        largest = count_values(&tensors[i]) > largest ? count_values(&tensors[i]) : largest;
+    if (source) {
+        values = dlc_calloc(largest, sizeof *values);
+        if (!values)
+            return DLC_ENOMEM;
+    }
+    for (size_t i = 0; err == DLC_OK && i < n_tensors; i++) {
+        const struct dlc_st_write_tensor *t = p->order[i];
+
+        if (source)
+            err = source->read(values, source->arg, (size_t)(t - tensors));
+        if (err == DLC_OK)
+            err = write_tensor(w, t, source ? values : t->data);
+    }
+    dlc_free(values);
+    return err;
+}
+
+static dlc_err write_file(const struct plan *p, const char *path, const struct dlc_st_write_tensor *tensors,
+                          size_t n_tensors, const struct dlc_tensor_source *source)
 {
     struct dlc_file_writer w;
     unsigned char length[8];
     struct dlc_cursor c = dlc_cursor(length, sizeof length);
+    dlc_err err;
 
     DLC_TRY(dlc_file_writer_open(&w, path));
     dlc_put_u64(&c, p->text_bytes);
     dlc_file_writer_write(&w, length, sizeof length);
     dlc_file_writer_write(&w, p->text, p->text_bytes);
-    for (size_t i = 0; i < n_tensors; i++)
-        write_tensor(&w, p->order[i]);
+    err = write_tensors(&w, p, tensors, n_tensors, source);
+    if (err != DLC_OK) {
+        dlc_file_writer_abort(&w);
+        return err;
+    }
     return dlc_file_writer_commit(&w);
 }
 
-dlc_err dlc_st_write(const char *path, const struct dlc_st_write_tensor *tensors, size_t n_tensors,
-                     const struct dlc_st_meta *metadata, size_t n_metadata)
+dlc_err dlc_st_write_from(const char *path, const struct dlc_st_write_tensor *tensors, size_t n_tensors,
+                          const struct dlc_st_meta *metadata, size_t n_metadata, const struct dlc_tensor_source *source)
 {
     struct plan plan = { 0 };
     dlc_err err = make_plan(&plan, path, tensors, n_tensors, metadata, n_metadata);
 
     if (err == DLC_OK)
-        err = write_file(&plan, path, n_tensors);
+        err = write_file(&plan, path, tensors, n_tensors, source);
     dlc_free(plan.text);
     json_decref(plan.header);
     dlc_free(plan.order);
     return err;
+}
+
+dlc_err dlc_st_write(const char *path, const struct dlc_st_write_tensor *tensors, size_t n_tensors,
+                     const struct dlc_st_meta *metadata, size_t n_metadata)
+{
+    return dlc_st_write_from(path, tensors, n_tensors, metadata, n_metadata, NULL);
 }

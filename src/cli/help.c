@@ -19,6 +19,7 @@ dlc_err dlc_help_tour(struct dlc_buf *out)
              "  diloco train    --data data/demo --out runs/a --preset nano --islands 4 --steps 1000 --batch 16\n"
              "  diloco eval     runs/a --data data/demo\n"
              "  diloco generate runs/a --prompt \"In the beginning\" --tokens 100\n"
+             "  diloco export   runs/a --out a.gguf --format gguf --dtype q8_0\n"
              "\ndiloco VERB --help is complete; diloco --version says what was built in.\n"
              "Exit status: 0 done, 1 failed, 2 wrong usage, 3 stopped but resumable, 4 input not usable, 5 a peer or "
              "the network.\n");

@@ -54,4 +54,27 @@ static inline float dlc_f16_to_f32(uint16_t h)
     return f;
 }
 
+/* Round to nearest, ties to even; from 65520 on infinite; NaN stays NaN (quiet). */
+static inline uint16_t dlc_f32_to_f16(float f)
+{
+    uint32_t bits, sign, magnitude;
+
+    memcpy(&bits, &f, sizeof bits);
+    sign = bits >> 16 & 0x8000u;
+    magnitude = bits & 0x7fffffffu;
+    if (magnitude > 0x7f800000u)
+        return (uint16_t)(sign | 0x7e00u | (magnitude >> 13 & 0x1ffu));
+    if (magnitude >= 0x477ff000u) /* 65520 lies between 65504 and what would be 65536; the tie is even upwards */
+        return (uint16_t)(sign | 0x7c00u);
+    if (magnitude < 0x38800000u) { /* below 2^-14: beside 0.5 an f32 has steps of 2^-24, as a subnormal half has */
+        float shifted;
+
+        memcpy(&shifted, &magnitude, sizeof shifted);
+        shifted += 0.5f;
+        memcpy(&magnitude, &shifted, sizeof magnitude);
+        return (uint16_t)(sign | (magnitude - 0x3f000000u));
+    }
+    return (uint16_t)(sign | (magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1)) >> 13);
+}
+
 #endif
