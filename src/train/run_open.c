@@ -92,6 +92,9 @@ static dlc_err make_new(struct dlc_run *run)
     struct dlc_buf said = { 0 };
     dlc_err err;
 
+    if (run->config->data.path[0] == '\0') /* the folder has a run.ini, of a start that was cut off */
+        return dlc_fail(DLC_EUSAGE, "--data FOLDER, made by diloco prepare, is missing; %s has no history that names it",
+                        run->config->train.out);
     DLC_TRY(make_path_absolute(run->config->data.path));
     err = open_data(run, &said);
     if (err == DLC_OK)
@@ -275,6 +278,27 @@ static dlc_err check_is_empty(const char *out)
     return err;
 }
 
+/* Outer steps of a run that nothing names any more: a new run among them would hide or replace them. */
+static dlc_err check_no_orphans(const char *out)
+{
+    static const char *const kept[] = { "records.jsonl", "latest" };
+    char path[DLC_PATH_MAX];
+
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
+        uint64_t size = 0;
+
+        DLC_TRY(dlc_path_join(path, out, kept[i]));
+        if (dlc_file_exists(path))
+            DLC_TRY(dlc_file_size(&size, path));
+        if (size > 0) /* a start that failed leaves an empty one */
+            return dlc_fail(DLC_EINPUT,
+                            "%s has %s of an earlier run but no run.json, without which it cannot go on; put that file "
+                            "back, or give another --out",
+                            out, kept[i]);
+    }
+    return DLC_OK;
+}
+
 static dlc_err open_folder(struct dlc_run *run)
 {
     const char *out = run->config->train.out;
@@ -283,7 +307,9 @@ static dlc_err open_folder(struct dlc_run *run)
     DLC_TRY(dlc_mkdir_p(out));
     DLC_TRY(dlc_path_join(path, out, "lock"));
     DLC_TRY(dlc_lock_take(&run->lock_fd, path));
-    return run->options.fresh ? check_is_empty(out) : DLC_OK;
+    if (run->options.fresh)
+        return check_is_empty(out);
+    return dlc_run_has_history(out) ? DLC_OK : check_no_orphans(out);
 }
 
 dlc_err dlc_run_open(struct dlc_run *run, struct dlc_config *config, const struct dlc_train_options *options)
