@@ -211,6 +211,35 @@ static dlc_err open_evaluator(struct dlc_run *run)
 /* --- theta(0), or theta(t) of the newest checkpoint ------------------------------------------------------------------
  */
 
+/* A model to start from does not bring its shape along: the run's keys say it, and must say the same. */
+static dlc_err check_shape(const struct dlc_model_config *ours, const char *folder)
+{
+    struct dlc_model_config theirs;
+
+    DLC_TRY(dlc_model_folder_config(&theirs, folder));
+    const struct {
+        const char *name;
+        int theirs, ours;
+    } rows[] = {
+        { "vocabulary", theirs.vocab_size, ours->vocab_size },
+        { "model.layers", theirs.n_layers, ours->n_layers },
+        { "model.d_model", theirs.d_model, ours->d_model },
+        { "model.heads", theirs.n_heads, ours->n_heads },
+        { "model.kv_heads", theirs.n_kv_heads, ours->n_kv_heads },
+        { "model.head_dim", theirs.head_dim, ours->head_dim },
+        { "model.d_ffn", theirs.d_ffn, ours->d_ffn },
+        { "model.tie_embeddings", theirs.tie_embeddings, ours->tie_embeddings },
+        { "model.qk_norm", theirs.qk_norm, ours->qk_norm },
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (rows[i].theirs != rows[i].ours)
+            return dlc_fail(DLC_EINPUT, "train.init_from: %s has %s = %d, this run has %d", folder, rows[i].name,
+                            rows[i].theirs, rows[i].ours);
+    }
+    return DLC_OK;
+}
+
 static dlc_err first_parameters(struct dlc_run *run)
 {
     const struct dlc_config *c = run->config;
@@ -221,18 +250,23 @@ static dlc_err first_parameters(struct dlc_run *run)
         return DLC_OK;
     }
     DLC_TRY(dlc_model_folder_resolve(folder, c->train.init_from));
+    DLC_TRY(check_shape(&c->model.shape, folder));
     return dlc_model_folder_params(run->theta[0], &c->model.shape, folder);
 }
 
-static dlc_err open_core(struct dlc_run *run)
+/* Writes into the run folder, and so comes after what can fail for a new run: that leaves an empty folder. */
+static dlc_err open_core(struct dlc_run *run, bool old)
 {
     json_t *saved = NULL;
     uint64_t t;
     dlc_err err;
 
+    if (!old)
+        DLC_TRY(first_parameters(run));
     DLC_TRY(dlc_saver_restore(&run->saver, run->identity.run_id, &t, &saved, &run->last, run->theta));
     if (t == 0) {
-        DLC_TRY(first_parameters(run));
+        if (old)
+            DLC_TRY(first_parameters(run));
         return dlc_coord_create(&run->core, &run->core_config, run->theta, run->state, run->backend->pool);
     }
     err =
@@ -325,8 +359,8 @@ dlc_err dlc_run_open(struct dlc_run *run, struct dlc_config *config, const struc
     run->core_config = core_config_of(run);
     DLC_TRY(open_exchange(run));
     DLC_TRY(open_saver(run));
-    DLC_TRY(open_core(run));
     DLC_TRY(open_evaluator(run));
+    DLC_TRY(open_core(run, old));
     if (!old) /* only now: a start that failed leaves no history, and no history is taken for a new run */
         DLC_TRY(write_identity(run));
     return open_progress(run);
