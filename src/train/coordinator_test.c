@@ -62,10 +62,20 @@ static void count_suspect(void *self, int island, double waited_s)
 static void open_bench(struct bench *b)
 {
     static const struct dlc_hub_ops ops = { .recv = take, .send = put_nowhere, .now_ns = now_ns };
-    struct dlc_coord_config cfg = { .run = "0123456789abcdef0123456789abcdef", .n_islands = K, .n_params = N,
-                                    .total_steps = 1000, .H = 1000, .batch = 1, .tokens_per_sample = 1, .n_pools = 1,
-                                    .opt = { .kind = DLC_OUTER_SGD, .lr = 1 }, .codec = &dlc_codec_f32,
-                                    .wait_for_all = true, .min_islands = K, .quorum = K, .publish_before_commit = true };
+    struct dlc_coord_config cfg = { .run = "0123456789abcdef0123456789abcdef",
+                                    .n_islands = K,
+                                    .n_params = N,
+                                    .total_steps = 1000,
+                                    .H = 1000,
+                                    .batch = 1,
+                                    .tokens_per_sample = 1,
+                                    .n_pools = 1,
+                                    .opt = { .kind = DLC_OUTER_SGD, .lr = 1 },
+                                    .codec = &dlc_codec_f32,
+                                    .wait_for_all = true,
+                                    .min_islands = K,
+                                    .quorum = K,
+                                    .publish_before_commit = true };
     struct dlc_coordinator_callbacks callbacks = { .self = b, .suspect = count_suspect };
 
     *b = (struct bench){ .hub = { .ops = &ops, .n_islands = K } };

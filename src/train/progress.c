@@ -230,7 +230,8 @@ static void show_step(dlc_progress *p, int64_t step, bool now)
     p->last_line_s = dlc_now_s();
     left_text(left, p, step);
     traffic_text(traffic, p, step);
-    snprintf(line, sizeof line, "step %lld/%lld (%.0f%%) | loss %.4f | lr %.2e | %.3gk tok/s | left %s | outer %llu/%llu%s",
+    snprintf(line, sizeof line,
+             "step %lld/%lld (%.0f%%) | loss %.4f | lr %.2e | %.3gk tok/s | left %s | outer %llu/%llu%s",
              (long long)step, (long long)p->config->train.steps, 100.0 * (double)step / (double)p->config->train.steps,
              p->loss, p->lr, p->tok_per_s * 1e-3, left, (unsigned long long)p->outer_step,
              (unsigned long long)p->n_rounds, traffic);

@@ -32,8 +32,16 @@ static struct dlc_config config_of(int islands)
     struct dlc_config c;
 
     dlc_config_default(&c);
-    c.model.shape = (struct dlc_model_config){ .vocab_size = 8, .n_layers = 1, .d_model = 4, .n_heads = 1, .n_kv_heads = 1,
-                                               .head_dim = 4, .d_ffn = 4, .context = 4, .rope_theta = 1e4, .norm_eps = 1e-5 };
+    c.model.shape = (struct dlc_model_config){ .vocab_size = 8,
+                                               .n_layers = 1,
+                                               .d_model = 4,
+                                               .n_heads = 1,
+                                               .n_kv_heads = 1,
+                                               .head_dim = 4,
+                                               .d_ffn = 4,
+                                               .context = 4,
+                                               .rope_theta = 1e4,
+                                               .norm_eps = 1e-5 };
     c.train.islands = islands;
     c.train.steps = 100;
     c.outer.steps = 30;
@@ -65,7 +73,9 @@ static void catch_words(struct dlc_buf *out, void (*what)(const struct dlc_confi
 static void one_step(const struct dlc_config *config, int64_t first_step)
 {
     struct dlc_traffic traffic[2] = { { 1500, 0 }, { 0, 500 } };
-    struct dlc_message m = { .kind = DLC_MSG_PROGRESS, .step = first_step, .loss = 2, .lr = 0.1, .grad_norm = 1, .seconds = 1 };
+    struct dlc_message m = {
+        .kind = DLC_MSG_PROGRESS, .step = first_step, .loss = 2, .lr = 0.1, .grad_norm = 1, .seconds = 1
+    };
     dlc_progress *p;
 
     assert_int_equal(dlc_progress_create(&p, config, folder, traffic, first_step, false), DLC_OK);

@@ -93,7 +93,8 @@ static dlc_err make_new(struct dlc_run *run)
     dlc_err err;
 
     if (run->config->data.path[0] == '\0') /* the folder has a run.ini, of a start that was cut off */
-        return dlc_fail(DLC_EUSAGE, "--data FOLDER, made by diloco prepare, is missing; %s has no history that names it",
+        return dlc_fail(DLC_EUSAGE,
+                        "--data FOLDER, made by diloco prepare, is missing; %s has no history that names it",
                         run->config->train.out);
     DLC_TRY(make_path_absolute(run->config->data.path));
     err = open_data(run, &said);
