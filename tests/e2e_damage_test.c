@@ -205,6 +205,11 @@ static void no_identity(void)
 {
     assert_int_equal(unlink(in_scratch("run/run.json")), 0);
 }
+static void no_identity_or_records(void)
+{
+    no_identity();
+    no_records();
+}
 static void half_an_identity(void)
 {
     file_cut("run/run.json", 40);
@@ -230,7 +235,8 @@ static const struct {
     { "no records", no_records, 4, "records.jsonl", "outer step" },
     { "records of another run", foreign_records, 4, "records.jsonl line 1", "run" },
     { "the identity of another run", foreign_identity, 4, "run", "" },
-    { "no identity", no_identity, 4, "run", "" },
+    { "no identity", no_identity, 4, "records.jsonl", "no run.json" },
+    { "no identity and no records", no_identity_or_records, 4, "latest", "no run.json" },
     { "half an identity", half_an_identity, 4, "run.json", "" },
     { "no configuration", no_configuration, 4, "run.ini", "" },
     { "an odd configuration", odd_configuration, 2, "run.ini", "presett" },

@@ -148,6 +148,7 @@ static const struct refusal typed_rows[] = {
     { 2, TINY " --out new stray", { "stray" } },
     { 2, TINY " --data data", { "--out" } },
     { 2, "train --out new", { "--data" } },
+    { 2, "train --out begun", { "--data", "begun" } }, /* a start that was cut off left a run.ini */
     { 2, "trane --out new", { "trane", "train" } },
     { 2, TINY " --out new --config unknown.ini", { "unknown.ini", "2", "stepz", "steps" } },
     { 4, TINY " --out new --config missing.ini", { "missing.ini" } },
@@ -156,7 +157,9 @@ static const struct refusal typed_rows[] = {
     { 4, TINY " --out new --data nowhere", { "nowhere" } },
     { 4, TINY " --out new --data text.jsonl", { "text.jsonl" } },
     { 4, TINY " --out new --train.init_from nowhere", { "nowhere" } },
-    { 4, TINY " --out new --train.init_from done --model.d_ffn 96", { "done" } },
+    { 4,
+      TINY " --out new --train.init_from done --model.d_ffn 96",
+      { "train.init_from", "done", "model.d_ffn", "96" } },
     { 1, TINY " --out text.jsonl/new", { "text.jsonl" } },
     { 1, TINY " --out new --preset 400m --model.layers 24 --model.d_model 1024 --system.memory_limit_mb 64", { "64" } },
     { 4, "eval nowhere --data data", { "nowhere" } },
@@ -171,6 +174,8 @@ static void what_was_typed_wrong_is_named(void **state)
 
     (void)state;
     file_write("unknown.ini", ini, sizeof ini - 1);
+    assert_int_equal(mkdir(in_scratch("begun"), 0777), 0);
+    file_write("begun/run.ini", "[train]\nsteps = 5\n", 18);
     for (size_t i = 0; i < sizeof typed_rows / sizeof *typed_rows; i++) {
         must_refuse(&typed_rows[i]);
         if (dlc_file_exists(in_scratch("new/run.json")))

@@ -67,6 +67,8 @@ static dlc_err parse_number(void *field, const struct dlc_option *option, const 
 static dlc_err parse_text(const char **field, const struct dlc_option *option, const char *value)
 {
     struct dlc_nearest nearest = dlc_nearest_start(value);
+    char known[200] = "";
+    int at = 0;
 
     assert(value); /* only flags have none */
     *field = value;
@@ -80,8 +82,9 @@ static dlc_err parse_text(const char **field, const struct dlc_option *option, c
     if (dlc_nearest_result(&nearest))
         return dlc_fail(DLC_EUSAGE, "--%s: '%.80s' is unknown; did you mean %s?", option->name, value,
                         dlc_nearest_result(&nearest));
-    return dlc_fail(DLC_EUSAGE, "--%s: '%.80s' is unknown; %s: --help lists what is known", option->name, value,
-                    option->value);
+    for (size_t i = 0; option->choices[i] && at < (int)sizeof known; i++)
+        at += snprintf(known + at, sizeof known - (size_t)at, "%s%s", i ? " | " : "", option->choices[i]);
+    return dlc_fail(DLC_EUSAGE, "--%s: '%.80s' is unknown, must be one of %s", option->name, value, known);
 }
 
 static dlc_err set_option(void *args, const struct dlc_option *option, const char *value)

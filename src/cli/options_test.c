@@ -97,6 +97,7 @@ static void mistakes_are_named(void **state)
         { { { "--temperature", "nan" } }, "must be a number in 0..100", "not a number" },
         { { { "--fresh=1" } }, "--fresh takes no value", "value of a flag" },
         { { { "--split", "vall" } }, "did you mean val?", "choice" },
+        { { { "--split", "rest" } }, "must be one of val | train", "choice, near none" },
         { { { "-t", "3" } }, "flags begin with two dashes: -t", "short flag" },
         { { { "--" } }, NULL, "the end of nothing" },
         { { { "--=3" } }, "there is no flag --", "no name" },

@@ -267,7 +267,9 @@ static dlc_err open_bare(dlc_dataset *d, const char *folder)
         err = add_bare_shard(d, folder, names.names[i]);
     dlc_names_free(&names);
     if (err == DLC_OK && d->meta.n_shards == 0)
-        err = dlc_fail(DLC_EINPUT, "%s: no meta.json and no *_train_*.bin: not a prepared folder", folder);
+        err =
+            dlc_fail(DLC_EINPUT,
+                     "%s: no meta.json and no *_train_*.bin: not a prepared folder (diloco prepare makes one)", folder);
     if (err == DLC_OK)
         dlc_info("%s: shards without meta.json; vocabulary of %d taken from the largest id, no bits per byte", folder,
                  d->meta.vocab_size);

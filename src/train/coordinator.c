@@ -307,10 +307,10 @@ dlc_err dlc_coordinator_poll(dlc_coordinator *c, bool *idle, int64_t deadline_ns
         deadline_ns = core_deadline_ns;
     DLC_TRY(c->hub->ops->recv(c->hub, &island, &m, &lost, &got, deadline_ns));
     *idle = !got;
-    if (c->hub->ops->now_ns(c->hub) >= core_deadline_ns)
-        DLC_TRY(event(c, &tick));
+    /* Only once everything that had come is read: after a pause of this process (a stop by the terminal, a slow disk, a
+     * long validation) nobody is silent whose messages are waiting here. */
     if (!got)
-        return DLC_OK;
+        return c->hub->ops->now_ns(c->hub) >= core_deadline_ns ? event(c, &tick) : DLC_OK;
     if (lost)
         return on_lost(c, island);
     err = on_message(c, island, &m);

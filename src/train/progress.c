@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/units.h"
 
 #define LINE_EVERY_S 10.0     /* not on a terminal */
 #define LINE_EVERY_TTY_S 0.25 /* on one */
@@ -94,6 +95,7 @@ dlc_err dlc_progress_create(dlc_progress **out, const struct dlc_config *config,
                         .tty = isatty(STDERR_FILENO) == 1,
                         .n_params = dlc_model_n_params(&config->model.shape),
                         .first_step = first_step,
+                        .outer_step = (uint64_t)(first_step / config->outer.steps),
                         .began_s = dlc_now_s(),
                         .began_step = first_step,
                         .n_rounds = (uint64_t)((config->train.steps + config->outer.steps - 1) / config->outer.steps) };
@@ -178,18 +180,6 @@ static struct dlc_traffic total_traffic(const dlc_progress *p)
     return sum;
 }
 
-static void in_units(char out[16], double bytes)
-{
-    static const char *const units[] = { "B", "kB", "MB", "GB", "TB", "PB" };
-    int u = 0;
-
-    while (bytes >= 999.5 && u < 5) {
-        bytes /= 1000;
-        u++;
-    }
-    snprintf(out, 16, u == 0 ? "%.0f %s" : "%.3g %s", bytes, units[u]);
-}
-
 /* --- for people ----------------------------------------------------------------------------------------------------
  */
 
@@ -216,24 +206,35 @@ static void show(dlc_progress *p, const char *text)
     p->line_open = p->tty;
 }
 
-static void show_step(dlc_progress *p, int64_t step, bool now)
+/* One island alone sends nothing to anybody else. */
+static void traffic_text(char out[80], const dlc_progress *p, int64_t step)
 {
     struct dlc_traffic sum = total_traffic(p);
-    char left[24], sent[16], dp[16], line[400];
+    char sent[DLC_UNITS_TEXT], dp[DLC_UNITS_TEXT];
+
+    out[0] = '\0';
+    if (p->config->train.islands == 1)
+        return;
+    dlc_format_bytes(sent, (double)(sum.bytes_up + sum.bytes_down));
+    dlc_format_bytes(dp, (double)dlc_progress_dp_bytes(p, step, 4));
+    snprintf(out, 80, " | sent %s, data parallel %s", sent, dp);
+}
+
+static void show_step(dlc_progress *p, int64_t step, bool now)
+{
+    char left[24], traffic[80], line[400];
     double every_s = p->tty ? LINE_EVERY_TTY_S : LINE_EVERY_S;
 
     if (p->quiet || (!now && dlc_now_s() - p->last_line_s < every_s))
         return;
     p->last_line_s = dlc_now_s();
     left_text(left, p, step);
-    in_units(sent, (double)(sum.bytes_up + sum.bytes_down));
-    in_units(dp, (double)dlc_progress_dp_bytes(p, step, 4));
+    traffic_text(traffic, p, step);
     snprintf(line, sizeof line,
-             "step %lld/%lld (%.0f%%) | loss %.4f | lr %.2e | %.3gk tok/s | left %s | outer %llu/%llu | sent %s, data "
-             "parallel %s",
+             "step %lld/%lld (%.0f%%) | loss %.4f | lr %.2e | %.3gk tok/s | left %s | outer %llu/%llu%s",
              (long long)step, (long long)p->config->train.steps, 100.0 * (double)step / (double)p->config->train.steps,
              p->loss, p->lr, p->tok_per_s * 1e-3, left, (unsigned long long)p->outer_step,
-             (unsigned long long)p->n_rounds, sent, dp);
+             (unsigned long long)p->n_rounds, traffic);
     show(p, line);
 }
 
@@ -390,11 +391,11 @@ static double ratio(uint64_t dp, uint64_t ours)
 
 static void say_summary(dlc_progress *p, const struct dlc_record *last, uint64_t ours, uint64_t dp4, uint64_t dp2)
 {
-    char sent[16], f32[16], bf16[16];
+    char sent[DLC_UNITS_TEXT], f32[DLC_UNITS_TEXT], bf16[DLC_UNITS_TEXT];
 
-    in_units(sent, (double)ours);
-    in_units(f32, (double)dp4);
-    in_units(bf16, (double)dp2);
+    dlc_format_bytes(sent, (double)ours);
+    dlc_format_bytes(f32, (double)dp4);
+    dlc_format_bytes(bf16, (double)dp2);
     if (p->line_open)
         (void)!write(STDERR_FILENO, "\n", 1);
     p->line_open = false;
@@ -402,6 +403,8 @@ static void say_summary(dlc_progress *p, const struct dlc_record *last, uint64_t
         dlc_info("done: %lld steps, %llu tokens, validation perplexity %.2f (loss %.4f, %.4f bits a byte)",
                  (long long)last->step, (unsigned long long)last->n_tokens, p->last_eval.ppl, p->last_eval.loss,
                  p->last_eval.bpb);
+    else
+        dlc_info("done: %lld steps, %llu tokens", (long long)last->step, (unsigned long long)last->n_tokens);
     if (ours && p->config->train.method == DLC_METHOD_DILOCO)
         dlc_info("sent and received %s by all islands; data parallelism: %s in f32 (%.0fx), %s in bf16 (%.0fx)", sent,
                  f32, ratio(dp4, ours), bf16, ratio(dp2, ours));

@@ -92,6 +92,10 @@ static dlc_err make_new(struct dlc_run *run)
     struct dlc_buf said = { 0 };
     dlc_err err;
 
+    if (run->config->data.path[0] == '\0') /* the folder has a run.ini, of a start that was cut off */
+        return dlc_fail(DLC_EUSAGE,
+                        "--data FOLDER, made by diloco prepare, is missing; %s has no history that names it",
+                        run->config->train.out);
     DLC_TRY(make_path_absolute(run->config->data.path));
     err = open_data(run, &said);
     if (err == DLC_OK)
@@ -208,6 +212,35 @@ static dlc_err open_evaluator(struct dlc_run *run)
 /* --- theta(0), or theta(t) of the newest checkpoint ------------------------------------------------------------------
  */
 
+/* A model to start from does not bring its shape along: the run's keys say it, and must say the same. */
+static dlc_err check_shape(const struct dlc_model_config *ours, const char *folder)
+{
+    struct dlc_model_config theirs;
+
+    DLC_TRY(dlc_model_folder_config(&theirs, folder));
+    const struct {
+        const char *name;
+        int theirs, ours;
+    } rows[] = {
+        { "vocabulary", theirs.vocab_size, ours->vocab_size },
+        { "model.layers", theirs.n_layers, ours->n_layers },
+        { "model.d_model", theirs.d_model, ours->d_model },
+        { "model.heads", theirs.n_heads, ours->n_heads },
+        { "model.kv_heads", theirs.n_kv_heads, ours->n_kv_heads },
+        { "model.head_dim", theirs.head_dim, ours->head_dim },
+        { "model.d_ffn", theirs.d_ffn, ours->d_ffn },
+        { "model.tie_embeddings", theirs.tie_embeddings, ours->tie_embeddings },
+        { "model.qk_norm", theirs.qk_norm, ours->qk_norm },
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (rows[i].theirs != rows[i].ours)
+            return dlc_fail(DLC_EINPUT, "train.init_from: %s has %s = %d, this run has %d", folder, rows[i].name,
+                            rows[i].theirs, rows[i].ours);
+    }
+    return DLC_OK;
+}
+
 static dlc_err first_parameters(struct dlc_run *run)
 {
     const struct dlc_config *c = run->config;
@@ -218,17 +251,18 @@ static dlc_err first_parameters(struct dlc_run *run)
         return DLC_OK;
     }
     DLC_TRY(dlc_model_folder_resolve(folder, c->train.init_from));
+    DLC_TRY(check_shape(&c->model.shape, folder));
     return dlc_model_folder_params(run->theta[0], &c->model.shape, folder);
 }
 
-static dlc_err open_core(struct dlc_run *run)
+/* Writes into the run folder, and so comes after what can fail for a new run: that leaves an empty folder. */
+static dlc_err open_core(struct dlc_run *run, bool old)
 {
     json_t *saved = NULL;
-    bool old = dlc_run_has_history(run->config->train.out);
     uint64_t t;
     dlc_err err;
 
-    if (!old) /* first what can fail: nothing is in the folder yet */
+    if (!old)
         DLC_TRY(first_parameters(run));
     DLC_TRY(dlc_saver_restore(&run->saver, run->identity.run_id, &t, &saved, &run->last, run->theta));
     if (t == 0) {
@@ -279,6 +313,27 @@ static dlc_err check_is_empty(const char *out)
     return err;
 }
 
+/* Outer steps of a run that nothing names any more: a new run among them would hide or replace them. */
+static dlc_err check_no_orphans(const char *out)
+{
+    static const char *const kept[] = { "records.jsonl", "latest" };
+    char path[DLC_PATH_MAX];
+
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
+        uint64_t size = 0;
+
+        DLC_TRY(dlc_path_join(path, out, kept[i]));
+        if (dlc_file_exists(path))
+            DLC_TRY(dlc_file_size(&size, path));
+        if (size > 0) /* a start that failed leaves an empty one */
+            return dlc_fail(DLC_EINPUT,
+                            "%s has %s of an earlier run but no run.json, without which it cannot go on; put that file "
+                            "back, or give another --out",
+                            out, kept[i]);
+    }
+    return DLC_OK;
+}
+
 static dlc_err open_folder(struct dlc_run *run)
 {
     const char *out = run->config->train.out;
@@ -287,7 +342,9 @@ static dlc_err open_folder(struct dlc_run *run)
     DLC_TRY(dlc_mkdir_p(out));
     DLC_TRY(dlc_path_join(path, out, "lock"));
     DLC_TRY(dlc_lock_take(&run->lock_fd, path));
-    return run->options.fresh ? check_is_empty(out) : DLC_OK;
+    if (run->options.fresh)
+        return check_is_empty(out);
+    return dlc_run_has_history(out) ? DLC_OK : check_no_orphans(out);
 }
 
 dlc_err dlc_run_open(struct dlc_run *run, struct dlc_config *config, const struct dlc_train_options *options)
@@ -303,8 +360,8 @@ dlc_err dlc_run_open(struct dlc_run *run, struct dlc_config *config, const struc
     run->core_config = core_config_of(run);
     DLC_TRY(open_exchange(run));
     DLC_TRY(open_saver(run));
-    DLC_TRY(open_core(run));
     DLC_TRY(open_evaluator(run));
+    DLC_TRY(open_core(run, old));
     if (!old) /* only now: a start that failed leaves no history, and no history is taken for a new run */
         DLC_TRY(write_identity(run));
     return open_progress(run);
