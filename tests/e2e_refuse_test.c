@@ -252,11 +252,17 @@ static void bad_texts_are_named(void **state)
 static void what_can_be_left_out_is_said(void **state)
 {
     struct dlc_buf err = { 0 };
+    struct child c = { 0 };
 
     (void)state;
     file_write("latin1.txt", "caf\xe9 au lait, and more text after it\n", 37);
     assert_int_equal(run_to_end(&err, "prepare latin1.txt --out latin --vocab-size 260 --quiet"), 0);
     if (strncmp(err.data, "warning: ", 9) != 0 || !strstr(err.data, "1 bytes are not UTF-8"))
+        fail_msg("%s", err.data);
+    file_write("bytes.txt", "a\xe9\xe9\xe9 few words of text, a few words of text\n", 44);
+    child_start(&c, "prepare bytes.txt --out latin --vocab-size 260");
+    assert_int_equal(child_wait(&c), 0);
+    if (!strstr(child_text(&err, c.out_path), "1 documents, 44 bytes") || strstr(err.data, "3 documents"))
         fail_msg("%s", err.data);
     assert_int_equal(mkdir(in_scratch("loop"), 0777), 0);
     assert_int_equal(symlink(".", in_scratch("loop/again")), 0);

@@ -52,15 +52,12 @@ static dlc_err print_json(const struct dlc_prepare_result *r)
     return DLC_OK;
 }
 
+/* What was left out or is odd has been said on the way. */
 static void print_text(const struct dlc_prepare_result *r, const char *out)
 {
     printf("%s: %" PRIu64 " documents, %" PRIu64 " bytes, %" PRIu64 " training and %" PRIu64
            " validation tokens, vocabulary %d\n",
            out, r->n_documents, r->n_bytes, r->n_train_tokens, r->n_val_tokens, r->vocab_size);
-    if (r->n_invalid_utf8 > 0)
-        printf("%" PRIu64 " documents were not valid UTF-8\n", r->n_invalid_utf8);
-    if (r->n_skipped > 0)
-        printf("%" PRIu64 " inputs were skipped\n", r->n_skipped);
 }
 
 static dlc_err check(const struct args *a, const struct dlc_verb *verb)
