@@ -118,7 +118,7 @@ static void expect_unused(int n_tokens, int n_used)
     assert_int_equal(types.n, n_tokens);
     for (int id = 0; id < n_tokens; id++) {
         struct dlc_gguf_text text = dlc_gguf_next_text(&tokens);
-        char unused[16];
+        char unused[32];
 
         snprintf(unused, sizeof unused, "[PAD%d]", id);
         if (id == 0)

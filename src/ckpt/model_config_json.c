@@ -289,7 +289,8 @@ static dlc_err read_token(int32_t *out, const json_t *root, const char *key, con
     if (json_is_array(value) && json_array_size(value) > 0 && json_is_integer(json_array_get(value, 0))) {
         id = json_integer_value(json_array_get(value, 0));
         if (id < 0 || id > INT32_MAX)
-            return dlc_fail(DLC_EINPUT, "%s: \"%s\" begins with %lld, not the id of a token", where, key, (long long)id);
+            return dlc_fail(DLC_EINPUT, "%s: \"%s\" begins with %lld, not the id of a token", where, key,
+                            (long long)id);
     } else {
         DLC_TRY(dlc_json_get_int(&id, root, key, 0, INT32_MAX, where));
     }

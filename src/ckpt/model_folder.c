@@ -38,8 +38,7 @@ static dlc_err write_params(const char *folder, const struct dlc_model_content *
         goto done;
     }
     for (size_t i = 0; i < n; i++) {
-        tensors[i] =
-            (struct dlc_st_write_tensor){ .name = table[i].name, .dtype = dtype, .n_dims = table[i].n_dims };
+        tensors[i] = (struct dlc_st_write_tensor){ .name = table[i].name, .dtype = dtype, .n_dims = table[i].n_dims };
         for (int k = 0; k < table[i].n_dims; k++)
             tensors[i].dims[k] = table[i].dims[k];
     }

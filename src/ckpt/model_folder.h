@@ -40,7 +40,7 @@ dlc_err dlc_model_folder_params(float *params, const struct dlc_model_config *co
 /* The same tensors one at a time. After _open all of them are known to be there with their shapes. */
 typedef struct dlc_model_tensors dlc_model_tensors;
 dlc_err dlc_model_tensors_open(dlc_model_tensors **out, const struct dlc_model_config *config, const char *folder);
-void dlc_model_tensors_close(dlc_model_tensors *t); /* accepts NULL */
+void dlc_model_tensors_close(dlc_model_tensors *t);                      /* accepts NULL */
 struct dlc_tensor_source dlc_model_tensors_source(dlc_model_tensors *t); /* valid until close */
 
 /* Which tokens config.json says begin and end a text (of several the first); -1 where it says nothing. */

@@ -69,8 +69,8 @@ static dlc_err add_tensor(json_t *header, uint64_t *end, const struct dlc_st_wri
     DLC_TRY(count_bytes(&size_bytes, t, path));
     if (__builtin_add_overflow(begin, size_bytes, end) || *end > INT64_MAX)
         return dlc_fail(DLC_EUSAGE, "%s: more than 2^63 bytes of tensors", path);
-    entry = json_pack("{s:s, s:o, s:[I,I]}", "dtype", dtype_names[t->dtype], "shape", shape_json(t),
-                      "data_offsets", (json_int_t)begin, (json_int_t)*end);
+    entry = json_pack("{s:s, s:o, s:[I,I]}", "dtype", dtype_names[t->dtype], "shape", shape_json(t), "data_offsets",
+                      (json_int_t)begin, (json_int_t)*end);
     if (!entry)
         return dlc_fail(DLC_ENOMEM, "%s: out of memory for the header", path);
     if (json_object_set_new(header, t->name, entry) != 0) /* names are the program's own: UTF-8 */
