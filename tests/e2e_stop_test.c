@@ -135,8 +135,8 @@ static void stopped_runs_go_on_bit_for_bit(void **state)
 /* Half of the work survives the stop: nothing is trained again, so the rows of the stop are not either. */
 static void a_stop_keeps_the_steps_of_the_round(void **state)
 {
-    static const char flags[] = "train --data data" TINY_MODEL " --islands 2 --outer.steps 400 --steps 400 --batch 4 "
-                                "--train.log_every 1 --system.threads 1 --data.val_tokens 500";
+    static const char flags[] = "train --data data" TINY_MODEL " --islands 2 --outer.steps 2000 --steps 2000 --batch 4 "
+                                "--train.log_every 10 --system.threads 1 --data.val_tokens 500";
     static struct history expected, got;
     struct child c = { 0 };
     struct dlc_buf err = { 0 };
@@ -145,7 +145,7 @@ static void a_stop_keeps_the_steps_of_the_round(void **state)
     (void)state;
     run_expecting(0, "%s --out round-calm", flags);
     child_start(&c, "%s --out round", flags);
-    assert_true(wait_for_bytes(&c, "round", 4000, &status));
+    assert_true(wait_for_bytes(&c, "round", 1500, &status));
     child_signal(&c, SIGTERM);
     assert_int_equal(child_wait(&c), 3);
     child_text(&err, c.err_path);
@@ -212,9 +212,8 @@ static void a_stop_right_after_the_start_is_quick(void **state)
 
 /* An inner step that takes long: the first signal has to wait for it, the second does not. */
 #define HEAVY                                                                                                          \
-    "train --data data --model.layers 2 --model.d_model 256 --model.context 128 --islands 2 --outer.steps 2 --steps "  \
-    "4 "                                                                                                               \
-    "--batch 200 --train.log_every 1 --system.threads 1 --data.val_tokens 500 --out heavy"
+    "train --data data --model.layers 2 --model.d_model 256 --model.context 128 --islands 2 --outer.steps 1"           \
+    " --steps 8 --batch 100 --train.log_every 1 --system.threads 1 --data.val_tokens 500 --out heavy"
 
 static void the_second_signal_quits_at_once(void **state)
 {
@@ -224,7 +223,7 @@ static void the_second_signal_quits_at_once(void **state)
 
     (void)state;
     child_start(&c, HEAVY);
-    while (!dlc_file_exists(in_scratch("heavy/metrics.jsonl"))) {
+    while (history_lines("heavy") < 1) {
         if (child_has_ended(&c, &status))
             child_fail(&c, "ended with status %d", status);
         sleep_ms(5);
