@@ -27,22 +27,12 @@ static int newest;          /* checkpoint of `half` */
 /* `half` is a run that was killed after its fourth record; checkpoints: the newest three. */
 static int set_up(void **state)
 {
-    struct child c = { 0 };
-    int status;
-
     if (runner_begin(state) != 0)
         return -1;
     scene_prepare();
     run_expecting(0, TINY " --out calm");
     history_read(&calm, "calm");
-    child_start(&c, TINY " --out half --train.keep 3");
-    while (history_lines("half") < 4) {
-        if (child_has_ended(&c, &status))
-            child_fail(&c, "ended with status %d", status);
-    }
-    child_signal(&c, SIGKILL);
-    child_wait(&c);
-    runner_no_children("after the set-up");
+    scene_half_a_run("half");
     for (newest = TINY_STEPS / TINY_H; newest > 0; newest--) {
         if (dlc_file_exists(in_scratch("half/checkpoints/outer-%06d/manifest.json", newest)))
             break;
@@ -272,7 +262,8 @@ static void torn_ends_are_cut_off(void **state)
  * --------------------------------------------------------------------------------------------------------------- */
 
 #define LARGE                                                                                                          \
-    "train --data data --model.layers 2 --model.d_model 192 --model.context 32 --islands 2 --outer.steps 1 --steps 8 " \
+    "train --data data --model.layers 2 --model.d_model 192 --model.context 32 --islands 2 --outer.steps 1 --steps "   \
+    "12 "                                                                                                              \
     "--batch 1 --train.log_every 1 --system.threads 1 --data.val_tokens 100 --outer.momentum 0.9"
 
 static void expect_disk_error(struct child *c, const char *reason)

@@ -52,23 +52,13 @@ static void must_refuse(const struct refusal *r)
 /* A finished run, and one that was killed in the middle. */
 static int set_up(void **state)
 {
-    struct child c = { 0 };
-    int status;
-
     if (runner_begin(state) != 0)
         return -1;
     scene_prepare();
     scene_write_text("other.jsonl", 2, 100000);
     run_expecting(0, "prepare other.jsonl --out other --vocab-size 400 --val-fraction 0.1 --threads 1");
     run_expecting(0, TINY " --out done");
-    child_start(&c, TINY " --out half --train.keep 3");
-    while (history_lines("half") < 4) {
-        if (child_has_ended(&c, &status))
-            child_fail(&c, "ended with status %d", status);
-    }
-    child_signal(&c, SIGKILL);
-    child_wait(&c);
-    runner_no_children("after the set-up");
+    scene_half_a_run("half");
     return 0;
 }
 

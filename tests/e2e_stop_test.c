@@ -113,7 +113,7 @@ static void stopped_runs_go_on_bit_for_bit(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        int n = runner_is_long ? 3 * rows[i].n_schedules : runner_is_slow() ? 1 : rows[i].n_schedules;
+        int n = runner_is_long ? 2 * rows[i].n_schedules : runner_is_slow() ? 1 : rows[i].n_schedules;
         char calm[64], run[64], what[100];
 
         snprintf(calm, sizeof calm, "calm-%s", rows[i].name);
@@ -135,8 +135,8 @@ static void stopped_runs_go_on_bit_for_bit(void **state)
 /* Half of the work survives the stop: nothing is trained again, so the rows of the stop are not either. */
 static void a_stop_keeps_the_steps_of_the_round(void **state)
 {
-    static const char flags[] = "train --data data" TINY_MODEL " --islands 2 --outer.steps 400 --steps 400 --batch 4 "
-                                "--train.log_every 1 --system.threads 1 --data.val_tokens 500";
+    static const char flags[] = "train --data data" TINY_MODEL " --islands 2 --outer.steps 2000 --steps 2000 --batch 4 "
+                                "--train.log_every 10 --system.threads 1 --data.val_tokens 500";
     static struct history expected, got;
     struct child c = { 0 };
     struct dlc_buf err = { 0 };
@@ -145,7 +145,7 @@ static void a_stop_keeps_the_steps_of_the_round(void **state)
     (void)state;
     run_expecting(0, "%s --out round-calm", flags);
     child_start(&c, "%s --out round", flags);
-    assert_true(wait_for_bytes(&c, "round", 4000, &status));
+    assert_true(wait_for_bytes(&c, "round", 1500, &status));
     child_signal(&c, SIGTERM);
     assert_int_equal(child_wait(&c), 3);
     child_text(&err, c.err_path);
@@ -160,6 +160,35 @@ static void a_stop_keeps_the_steps_of_the_round(void **state)
     assert_false(dlc_file_exists(in_scratch("round/islands/00/paused.safetensors")));
     assert_false(dlc_file_exists(in_scratch("round/paused.json")));
     dlc_buf_fini(&err);
+}
+
+/* Keys that do not change the result may be given anew at every resume. */
+static void other_keys_may_change_at_a_stop(void **state)
+{
+    static const char *const kinds[] = { "--exchange.kind inproc --train.checkpoint_every 1",
+                                         "--exchange.kind local --train.checkpoint_every 3 --train.keep 1",
+                                         "--exchange.kind inproc --train.checkpoint_every 2",
+                                         "--exchange.kind local --train.keep 5" };
+    static struct history expected, got;
+    int status = 3, stops = 0;
+
+    (void)state;
+    run_expecting(0, TINY " --out change-calm --outer.momentum 0.9 --outer.drop 0.2");
+    for (int k = 0; status == 3; k++) {
+        struct child c = { 0 };
+
+        child_start(&c, TINY " --out change --outer.momentum 0.9 --outer.drop 0.2 %s", kinds[k % 4]);
+        if (k < 8 && wait_for_bytes(&c, "change", metrics_bytes("change") + 700, &status))
+            child_signal(&c, SIGTERM);
+        if (c.pid)
+            status = child_wait(&c);
+        stops += status == 3;
+    }
+    assert_int_equal(status, 0);
+    assert_true(stops >= 2);
+    history_read(&expected, "change-calm");
+    history_read(&got, "change");
+    history_same(&expected, &got, "another exchange after each stop");
 }
 
 /* From here on signals are caught: the lock is taken after that. */
@@ -212,9 +241,8 @@ static void a_stop_right_after_the_start_is_quick(void **state)
 
 /* An inner step that takes long: the first signal has to wait for it, the second does not. */
 #define HEAVY                                                                                                          \
-    "train --data data --model.layers 2 --model.d_model 256 --model.context 128 --islands 2 --outer.steps 2 --steps "  \
-    "4 "                                                                                                               \
-    "--batch 200 --train.log_every 1 --system.threads 1 --data.val_tokens 500 --out heavy"
+    "train --data data --model.layers 2 --model.d_model 256 --model.context 128 --islands 2 --outer.steps 1"           \
+    " --steps 8 --batch 100 --train.log_every 1 --system.threads 1 --data.val_tokens 500 --out heavy"
 
 static void the_second_signal_quits_at_once(void **state)
 {
@@ -224,7 +252,7 @@ static void the_second_signal_quits_at_once(void **state)
 
     (void)state;
     child_start(&c, HEAVY);
-    while (!dlc_file_exists(in_scratch("heavy/metrics.jsonl"))) {
+    while (history_lines("heavy") < 1) {
         if (child_has_ended(&c, &status))
             child_fail(&c, "ended with status %d", status);
         sleep_ms(5);
@@ -353,9 +381,10 @@ static void a_hanging_island_is_replaced(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stopped_runs_go_on_bit_for_bit),         cmocka_unit_test(a_stop_keeps_the_steps_of_the_round),
-        cmocka_unit_test(a_stop_right_after_the_start_is_quick),  cmocka_unit_test(the_second_signal_quits_at_once),
-        cmocka_unit_test(kills_in_mid_checkpoint_change_nothing), cmocka_unit_test(a_hanging_island_is_replaced),
+        cmocka_unit_test(stopped_runs_go_on_bit_for_bit),  cmocka_unit_test(a_stop_keeps_the_steps_of_the_round),
+        cmocka_unit_test(other_keys_may_change_at_a_stop), cmocka_unit_test(a_stop_right_after_the_start_is_quick),
+        cmocka_unit_test(the_second_signal_quits_at_once), cmocka_unit_test(kills_in_mid_checkpoint_change_nothing),
+        cmocka_unit_test(a_hanging_island_is_replaced),
     };
 
     return runner_main("e2e stop", tests, set_up);

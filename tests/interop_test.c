@@ -32,10 +32,11 @@ static json_t *what_transformers_says(const char *runs)
     struct dlc_buf err = { 0 };
     json_t *v;
 
-    snprintf(command, sizeof command,
-             "cd '%s' && TRANSFORMERS_OFFLINE=1 HF_HUB_OFFLINE=1 '%s' '%s/tests/reference/load_checkpoint.py' data 32 %s "
-             ">theirs.json 2>their-errors",
-             runner_scratch(), python(), source_folder, runs);
+    snprintf(
+        command, sizeof command,
+        "cd '%s' && TRANSFORMERS_OFFLINE=1 HF_HUB_OFFLINE=1 '%s' '%s/tests/reference/load_checkpoint.py' data 32 %s "
+        ">theirs.json 2>their-errors",
+        runner_scratch(), python(), source_folder, runs);
     if (system(command) != 0)
         fail_msg("%s", child_text(&err, in_scratch("their-errors")));
     if (dlc_json_read_file(&v, in_scratch("theirs.json"), 1 << 20) != DLC_OK)

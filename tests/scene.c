@@ -6,9 +6,11 @@
 
 #include "scene.h"
 
+#include <signal.h>
 #include <string.h>
 
 #include "base/rng.h"
+#include "history.h"
 #include "runner.h"
 
 #define N_WORDS 300
@@ -57,4 +59,29 @@ void scene_prepare(void)
 {
     scene_write_text("text.jsonl", 1, 300000);
     run_expecting(0, "prepare text.jsonl --out data --vocab-size 400 --val-fraction 0.1 --threads 1");
+}
+
+/* False: it was through before the signal came, on a machine that is busy with other things. */
+static bool half_a_run(const char *name)
+{
+    struct child c = { 0 };
+    int status;
+
+    child_start(&c, TINY " --out %s --train.keep 3", name);
+    while (history_lines(name) < 4) {
+        if (child_has_ended(&c, &status))
+            return false;
+    }
+    child_signal(&c, SIGKILL);
+    child_wait(&c);
+    runner_no_children("after half a run");
+    return history_lines(name) < TINY_STEPS / TINY_H;
+}
+
+void scene_half_a_run(const char *name)
+{
+    for (int i = 0; !half_a_run(name); i++) {
+        assert_true(i < 50);
+        assert_int_equal(dlc_remove_tree(in_scratch("%s", name)), DLC_OK);
+    }
 }

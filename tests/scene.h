@@ -9,6 +9,8 @@
 void scene_write_text(const char *name, uint64_t seed, size_t size_bytes);
 /* scratch/text.jsonl, and scratch/data made from it with a vocabulary of 400. */
 void scene_prepare(void);
+/* A TINY run in scratch/NAME that was killed after at least four of its eight outer steps. */
+void scene_half_a_run(const char *name);
 
 /* Flags of a model that takes a millisecond a step: --data data, 3 islands, H 5, 40 steps, every step logged. */
 #define TINY_MODEL                                                                                                     \
