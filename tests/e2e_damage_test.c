@@ -58,8 +58,7 @@ static void must_end_calm(const char *run, const char *what)
     runner_no_children(what);
 }
 
-/* --- checkpoints
- * ---------------------------------------------------------------------------------------------------------- */
+/* --- checkpoints ----------------------------------------------------------------------------------------- */
 
 static void a_damaged_checkpoint_gives_way_to_the_one_before(void **state)
 {
@@ -146,8 +145,7 @@ static void a_wrong_latest_is_no_obstacle(void **state)
     }
 }
 
-/* --- records, identity, configuration
- * --------------------------------------------------------------------------------------- */
+/* --- records, identity, configuration -------------------------------------------------------------------- */
 
 /* Puts `text` in place of the n-th line (from 1) of the file. */
 static void replace_line(const char *name, int n, const char *text)
@@ -213,6 +211,19 @@ static void odd_configuration(void)
     replace_line("run/run.ini", 2, "presett = nano\n");
 }
 
+static void edited_configuration(void)
+{
+    struct dlc_buf text = { 0 };
+    char *digit;
+
+    child_text(&text, in_scratch("run/run.ini"));
+    digit = strstr(text.data, "weight_decay = 0.1");
+    assert_non_null(digit);
+    digit[strlen("weight_decay = 0.")] = '2';
+    file_write("run/run.ini", text.data, text.len);
+    dlc_buf_fini(&text);
+}
+
 static const struct {
     const char *what;
     void (*damage)(void);
@@ -230,6 +241,7 @@ static const struct {
     { "half an identity", half_an_identity, 4, "run.json", "" },
     { "no configuration", no_configuration, 4, "run.ini", "" },
     { "an odd configuration", odd_configuration, 2, "run.ini", "presett" },
+    { "an edited configuration", edited_configuration, 4, "run.ini", "by hand" },
 };
 
 static void a_damaged_history_is_named_and_kept(void **state)
@@ -240,6 +252,28 @@ static void a_damaged_history_is_named_and_kept(void **state)
         rows[i].damage();
         must_fail(rows[i].status, rows[i].what, rows[i].word, rows[i].other_word);
     }
+}
+
+/* An island that starts again must not go on with other text than the rest of the run. */
+static void data_prepared_anew_stops_a_restarted_island(void **state)
+{
+    struct dlc_buf err = { 0 };
+    struct child c = { 0 };
+    pid_t islands[TINY_ISLANDS];
+
+    (void)state;
+    tree_copy("own-data", "data");
+    scene_write_text("other.jsonl", 99, 60000);
+    child_start(&c, TINY " --data own-data --out anew --steps 4000 --outer.steps 50");
+    while (!dlc_file_exists(in_scratch("anew/records.jsonl")))
+        sleep_ms(20);
+    run_expecting(0, "prepare other.jsonl --out own-data --tokenizer data/tokenizer.json");
+    assert_true(runner_children_of(c.pid, islands, TINY_ISLANDS) > 0);
+    assert_int_equal(kill(islands[0], SIGKILL), 0);
+    assert_int_equal(child_wait(&c), 4);
+    assert_non_null(strstr(child_text(&err, c.err_path), "prepared anew"));
+    dlc_buf_fini(&err);
+    runner_no_children("after a run whose data was prepared anew");
 }
 
 /* What a crash can leave: the end of a line that was being written. */
@@ -258,8 +292,7 @@ static void torn_ends_are_cut_off(void **state)
     must_end_calm("run", "torn ends");
 }
 
-/* --- the disk
- * --------------------------------------------------------------------------------------------------------------- */
+/* --- the disk -------------------------------------------------------------------------------------------- */
 
 #define LARGE                                                                                                          \
     "train --data data --model.layers 2 --model.d_model 192 --model.context 32 --islands 2 --outer.steps 1 --steps "   \
@@ -385,6 +418,7 @@ int main(void)
         cmocka_unit_test(without_any_whole_checkpoint_it_stops),
         cmocka_unit_test(a_wrong_latest_is_no_obstacle),
         cmocka_unit_test(a_damaged_history_is_named_and_kept),
+        cmocka_unit_test(data_prepared_anew_stops_a_restarted_island),
         cmocka_unit_test(torn_ends_are_cut_off),
         cmocka_unit_test(a_file_too_large_stops_the_run_and_no_more),
 #ifdef __linux__

@@ -62,8 +62,7 @@ static int set_up(void **state)
     return 0;
 }
 
-/* --- run folders with history
- * ------------------------------------------------------------------------------------------- */
+/* --- run folders with history ---------------------------------------------------------------------------- */
 
 static const struct refusal history_rows[] = {
     { 2, TINY " --out done --fresh", { "done", "--fresh", "history" } },
@@ -121,8 +120,7 @@ static void a_second_process_is_refused(void **state)
     runner_no_children("after the locked run");
 }
 
-/* --- what was typed
- * ------------------------------------------------------------------------------------------------------ */
+/* --- what was typed -------------------------------------------------------------------------------------- */
 
 static const struct refusal typed_rows[] = {
     { 2, TINY " --out new --outer.stepz 5", { "outer.stepz", "outer.steps" } },
@@ -174,8 +172,7 @@ static void what_was_typed_wrong_is_named(void **state)
     run_expecting(0, TINY " --out new --fresh"); /* nothing that was refused is in the way */
 }
 
-/* --- texts
- * ---------------------------------------------------------------------------------------------------------------- */
+/* --- texts ----------------------------------------------------------------------------------------------- */
 
 static void write_truncated_gz(void)
 {
@@ -263,8 +260,7 @@ static void what_can_be_left_out_is_said(void **state)
     dlc_buf_fini(&err);
 }
 
-/* --- prepared data that is damaged
- * ------------------------------------------------------------------------------------------ */
+/* --- prepared data that is damaged ----------------------------------------------------------------------- */
 
 static char shard[300], val_shard[300];
 

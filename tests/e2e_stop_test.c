@@ -25,8 +25,7 @@ static int set_up(void **state)
     return rc;
 }
 
-/* --- orderly stops
- * ---------------------------------------------------------------------------------------------------- */
+/* --- orderly stops --------------------------------------------------------------------------------------- */
 
 static const struct {
     const char *name, *flags;
@@ -236,8 +235,7 @@ static void a_stop_right_after_the_start_is_quick(void **state)
     history_same(&expected, &got, "stopped at the start");
 }
 
-/* --- a second signal
- * ---------------------------------------------------------------------------------------------------- */
+/* --- a second signal ------------------------------------------------------------------------------------- */
 
 /* An inner step that takes long: the first signal has to wait for it, the second does not. */
 #define HEAVY                                                                                                          \
@@ -271,8 +269,7 @@ static void the_second_signal_quits_at_once(void **state)
     runner_no_children("after the second signal");
 }
 
-/* --- checkpoints cut off
- * ------------------------------------------------------------------------------------------------ */
+/* --- checkpoints cut off --------------------------------------------------------------------------------- */
 
 /* A model whose checkpoint takes long to write beside what a round takes. */
 #define LARGE                                                                                                          \
@@ -347,8 +344,7 @@ static void kills_in_mid_checkpoint_change_nothing(void **state)
     runner_no_children("after the kills in mid checkpoint");
 }
 
-/* --- an island that hangs
- * ----------------------------------------------------------------------------------------------- */
+/* --- an island that hangs -------------------------------------------------------------------------------- */
 
 static void a_hanging_island_is_replaced(void **state)
 {

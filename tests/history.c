@@ -65,8 +65,7 @@ static int64_t integer_of(const json_t *v, const char *key)
     return json_integer_value(json_object_get(v, key));
 }
 
-/* --- records
- * ------------------------------------------------------------------------------------------------------------ */
+/* --- records --------------------------------------------------------------------------------------------- */
 
 struct chain {
     struct history *h;
@@ -188,8 +187,7 @@ int history_lines(const char *run)
     return n;
 }
 
-/* --- metrics
- * ------------------------------------------------------------------------------------------------------------ */
+/* --- metrics --------------------------------------------------------------------------------------------- */
 
 static void take_row(json_t *row, int number, const char *path, void *self)
 {

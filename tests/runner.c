@@ -98,8 +98,7 @@ const char *in_scratch(const char *fmt, ...)
     return path;
 }
 
-/* --- children
- * ---------------------------------------------------------------------------------------------------------- */
+/* --- children -------------------------------------------------------------------------------------------- */
 
 static void redirect(const char *path, int fd)
 {
@@ -249,8 +248,7 @@ void run_expecting(int status, const char *fmt, ...)
         child_fail(&c, "exit status %d, expected %d", got, status);
 }
 
-/* --- the process table
- * ------------------------------------------------------------------------------------------------- */
+/* --- the process table ----------------------------------------------------------------------------------- */
 
 /* Field 4 of /proc/PID/stat; the name before it is in brackets and may hold anything. */
 static pid_t parent_of(const char *pid)

@@ -112,4 +112,8 @@ dlc_err dlc_config_resolve(struct dlc_config *config, const struct dlc_dataset_i
  * DLC_EUSAGE with both values where it would. */
 dlc_err dlc_config_resume(struct dlc_config *frozen, const struct dlc_config *given, const char *run_folder);
 
+/* "section.name = value" lines of every key that must stay as it was, in the order of the table: what a digest is made of
+ * that shows whether somebody changed run.ini by hand. */
+dlc_err dlc_config_frozen_text(struct dlc_buf *out, const struct dlc_config *config);
+
 #endif

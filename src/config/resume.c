@@ -36,6 +36,21 @@ done:
     return err;
 }
 
+dlc_err dlc_config_frozen_text(struct dlc_buf *out, const struct dlc_config *config)
+{
+    size_t n;
+    const struct dlc_key *keys = dlc_config_keys(&n);
+
+    for (size_t i = 0; i < n; i++) {
+        if (may_change(keys[i].name))
+            continue;
+        DLC_TRY(dlc_buf_printf(out, "%s = ", keys[i].name));
+        DLC_TRY(dlc_key_format(out, config, &keys[i]));
+        DLC_TRY(dlc_buf_append(out, "\n", 1));
+    }
+    return DLC_OK;
+}
+
 dlc_err dlc_config_resume(struct dlc_config *frozen, const struct dlc_config *given, const char *run_folder)
 {
     size_t n;

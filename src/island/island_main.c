@@ -95,6 +95,14 @@ struct parts {
     dlc_island *island;
 };
 
+static dlc_err open_data(dlc_dataset **out, const struct dlc_config *config, const struct dlc_island_args *args)
+{
+    DLC_TRY(dlc_dataset_open(out, config->data.path, config->model.shape.context, config->data.deal, config->train.seed));
+    if (dlc_sha256_equal(&dlc_dataset_info(*out)->digest, &args->data_digest))
+        return DLC_OK;
+    return dlc_fail(DLC_EINPUT, "%s is not the data that the run began with: it was prepared anew", config->data.path);
+}
+
 static dlc_err build(struct parts *p, const struct dlc_config *config, const struct dlc_island_args *args,
                      dlc_local_endpoint *ep)
 {
@@ -102,6 +110,7 @@ static dlc_err build(struct parts *p, const struct dlc_config *config, const str
     char folder[DLC_PATH_MAX];
 
     DLC_TRY(dlc_island_folder(folder, args->run_folder, args->index));
+    DLC_TRY(open_data(&p->data, config, args));
     DLC_TRY(dlc_backend_create(&p->backend, config->system.isa, config->system.threads));
     DLC_TRY(dlc_trainer_create(&p->trainer, config, args->run_id, args->index, folder, p->data, p->backend));
     return dlc_island_create(&p->island, &island_config, &dlc_trainer_ops, p->trainer, dlc_local_endpoint_base(ep));
@@ -124,9 +133,7 @@ dlc_err dlc_island_main(struct dlc_config *config, const struct dlc_island_args 
 
     *reported = false;
     DLC_TRY(die_with_parent(args->parent));
-    DLC_TRY(dlc_dataset_open(&parts.data, config->data.path, config->model.shape.context, config->data.deal,
-                             config->train.seed));
-    config->model.shape.vocab_size = dlc_dataset_info(parts.data)->vocab_size;
+    config->model.shape.vocab_size = args->vocab_size;
     size = dlc_exchange_size_of(config);
     DLC_TRY(dlc_local_attach(&ep, &size, args->index, args->socket_fd, args->memory_fd));
     err = build(&parts, config, args, ep);

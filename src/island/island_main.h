@@ -9,6 +9,8 @@ struct dlc_island_args {
     const char *run_folder;
     const char *run_id;
     long parent; /* process id of the coordinator */
+    int vocab_size;
+    struct dlc_sha256 data_digest; /* what the data must be */
     int index;
     uint32_t incarnation;
     int socket_fd, memory_fd; /* taken over */

@@ -73,6 +73,7 @@ bool dlc_coordinator_is_paused(const dlc_coordinator *c)
     return c->pausing;
 }
 
+bool dlc_coordinator_is_connected(const dlc_coordinator *c, int island) { return c->peers[island].connected; }
 bool dlc_coordinator_has_left(const dlc_coordinator *c, int island)
 {
     return c->peers[island].paused;

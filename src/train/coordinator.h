@@ -38,6 +38,7 @@ bool dlc_coordinator_is_finished(const dlc_coordinator *c); /* the last record i
  */
 dlc_err dlc_coordinator_pause(dlc_coordinator *c);
 bool dlc_coordinator_is_paused(const dlc_coordinator *c);
+bool dlc_coordinator_is_connected(const dlc_coordinator *c, int island); /* it has said HELLO, and is not lost */
 bool dlc_coordinator_has_left(const dlc_coordinator *c, int island); /* it paused, and ends by itself */
 
 /* For a restarted island: its messages carry this incarnation from now on. */

@@ -31,7 +31,7 @@ struct process {
 struct dlc_processes {
     int n;
     dlc_local *exchange;
-    const char *run_folder, *run_id;
+    struct dlc_islands_start start;
     char program[DLC_PATH_MAX];
     struct process *items;
 };
@@ -54,8 +54,8 @@ static dlc_err find_program(char out[DLC_PATH_MAX])
 #endif
 }
 
-dlc_err dlc_processes_create(dlc_processes **out, int n_islands, dlc_local *exchange, const char *run_folder,
-                             const char *run_id)
+dlc_err dlc_processes_create(dlc_processes **out, int n_islands, dlc_local *exchange,
+                             const struct dlc_islands_start *start)
 {
     dlc_processes *p = dlc_calloc(1, sizeof *p);
     dlc_err err = DLC_ENOMEM;
@@ -65,8 +65,7 @@ dlc_err dlc_processes_create(dlc_processes **out, int n_islands, dlc_local *exch
         return DLC_ENOMEM;
     p->n = n_islands;
     p->exchange = exchange;
-    p->run_folder = run_folder;
-    p->run_id = run_id;
+    p->start = *start;
     p->items = dlc_calloc((size_t)n_islands, sizeof *p->items);
     if (p->items)
         err = find_program(p->program);
@@ -184,9 +183,10 @@ static int raise_fd(int fd)
 
 static dlc_err spawn(dlc_processes *p, int island, int socket_fd, int memory_fd)
 {
-    char index[16], incarnation[16], parent[24];
-    const char *argv[] = { "diloco", "island",        "--run",     p->run_folder, "--run-id", p->run_id, "--index",
-                           index,    "--incarnation", incarnation, "--parent",    parent,     NULL };
+    char index[16], incarnation[16], parent[24], vocab[16];
+    const char *argv[] = { "diloco", "island", "--run", p->start.run_folder, "--run-id", p->start.run_id, "--index", index,
+                           "--incarnation", incarnation, "--parent", parent, "--vocab", vocab, "--data-sha256",
+                           p->start.data_sha256, NULL };
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attr;
     sigset_t none, usual;
@@ -195,6 +195,7 @@ static dlc_err spawn(dlc_processes *p, int island, int socket_fd, int memory_fd)
     snprintf(index, sizeof index, "%d", island);
     snprintf(incarnation, sizeof incarnation, "%u", p->items[island].incarnation);
     snprintf(parent, sizeof parent, "%ld", (long)getpid());
+    snprintf(vocab, sizeof vocab, "%d", p->start.vocab_size);
     sigemptyset(&none);
     sigemptyset(&usual);
     sigaddset(&usual, SIGINT);

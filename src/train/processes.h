@@ -4,14 +4,22 @@
 
 #include <stdint.h>
 
+#include "base/digest.h"
 #include "base/err.h"
 #include "exchange/local.h"
 
 typedef struct dlc_processes dlc_processes;
 
-/* run_folder, run_id and the exchange stay the caller's. */
-dlc_err dlc_processes_create(dlc_processes **out, int n_islands, dlc_local *exchange, const char *run_folder,
-                             const char *run_id);
+/* What every island is told on its command line: where the run is, and what its data must be. */
+struct dlc_islands_start {
+    const char *run_folder, *run_id;
+    int vocab_size;
+    char data_sha256[DLC_SHA256_HEX];
+};
+
+/* The texts of `start` and the exchange stay the caller's. */
+dlc_err dlc_processes_create(dlc_processes **out, int n_islands, dlc_local *exchange,
+                             const struct dlc_islands_start *start);
 /* Kills what is still there and waits for it. Accepts NULL. */
 void dlc_processes_destroy(dlc_processes *p);
 

@@ -9,6 +9,9 @@
 #include "train/paused.h"
 
 #define DEATHS_MAX 5 /* of one island without an outer step in between: something is wrong with it */
+#define WAITING_SAID_S 5.0  /* after the first island of a round */
+#define QUIET_SAID_S 60.0   /* when nothing is heard at all */
+#define START_LIMIT_S 120.0 /* from a start to the first word: reading the data, making the memory */
 #define PAUSE_SLICE_NS 100000000
 #define WAIT_SLICE_NS 500000000
 
@@ -86,6 +89,7 @@ static void on_progress(void *self, int island, const struct dlc_message *m)
 {
     struct dlc_run *run = self;
 
+    run->last_progress_s = dlc_now_s();
     if (dlc_progress_step(run->progress, island, m) != DLC_OK)
         dlc_warn("%s", dlc_err_text());
     if (run->first_arrival_s == 0 &&
@@ -111,6 +115,7 @@ static void on_suspect(void *self, int island, double waited_s)
 static dlc_err start_island(struct dlc_run *run, int island)
 {
     DLC_TRY(dlc_processes_start(run->processes, island));
+    run->started_s[island] = dlc_now_s();
     dlc_coordinator_set_incarnation(run->coordinator, island, dlc_processes_incarnation(run->processes, island));
     return DLC_OK;
 }
@@ -145,24 +150,41 @@ static dlc_err open_coordinator(struct dlc_run *run)
 
 static dlc_err start_islands(struct dlc_run *run)
 {
+    struct dlc_islands_start start = { .run_folder = run->config->train.out, .run_id = run->identity.run_id,
+                                       .vocab_size = run->config->model.shape.vocab_size };
+
     if (run->inproc)
         return dlc_run_inproc_open(run);
-    DLC_TRY(dlc_processes_create(&run->processes, run->config->train.islands, run->local, run->config->train.out,
-                                 run->identity.run_id));
+    dlc_sha256_to_hex(start.data_sha256, &run->identity.data_digest);
+    DLC_TRY(dlc_processes_create(&run->processes, run->config->train.islands, run->local, &start));
     for (int i = 0; i < run->config->train.islands; i++)
         DLC_TRY(start_island(run, i));
     return DLC_OK;
 }
 
-/* --- the loop
- * --------------------------------------------------------------------------------------------------------- */
+/* --- the loop -------------------------------------------------------------------------------------------- */
 
+/* Since the first island was through; before that, since the round began and nothing at all was heard. */
 static void say_waiting(struct dlc_run *run)
 {
     int islands[16], n = dlc_coord_waiting_for(run->core, islands, 16);
+    double now_s = dlc_now_s();
+    double since_s = run->first_arrival_s > 0 ? run->first_arrival_s : run->last_progress_s;
 
-    if (run->first_arrival_s > 0 && n > 0 && dlc_now_s() - run->first_arrival_s > 5)
-        dlc_progress_waiting(run->progress, islands, n, dlc_now_s() - run->first_arrival_s);
+    if (n > 0 && now_s - since_s > (run->first_arrival_s > 0 ? WAITING_SAID_S : QUIET_SAID_S))
+        dlc_progress_waiting(run->progress, islands, n, now_s - since_s);
+}
+
+/* An island that does not even say that it is there: starting takes seconds, whatever the model. */
+static void watch_starts(struct dlc_run *run)
+{
+    for (int i = 0; i < run->config->train.islands; i++) {
+        if (dlc_coordinator_is_connected(run->coordinator, i) || dlc_now_s() - run->started_s[i] < START_LIMIT_S)
+            continue;
+        dlc_warn("island %d has not come up in %.0f s; it is started again", i, START_LIMIT_S);
+        run->started_s[i] = dlc_now_s();
+        dlc_processes_kill(run->processes, i);
+    }
 }
 
 static dlc_err one_turn(struct dlc_run *run, int64_t slice_ns)
@@ -175,8 +197,10 @@ static dlc_err one_turn(struct dlc_run *run, int64_t slice_ns)
                                  run->inproc || run->evaluating ? 0 : dlc_now_ns() + slice_ns));
     if (coordinator_idle && run->evaluating)
         return eval_step(run);
-    if (coordinator_idle && run->local)
+    if (coordinator_idle && run->local) {
         say_waiting(run);
+        watch_starts(run);
+    }
     return DLC_OK;
 }
 
@@ -256,7 +280,7 @@ dlc_err dlc_run_loop(struct dlc_run *run)
     DLC_TRY(open_coordinator(run));
     DLC_TRY(start_islands(run));
     DLC_TRY(make_up_rows(run));
-    run->round_began_s = dlc_now_s();
+    run->round_began_s = run->last_progress_s = dlc_now_s();
     while (!dlc_coordinator_is_finished(run->coordinator)) {
         if (dlc_run_stop_asked())
             return stop_in_order(run);

@@ -24,6 +24,17 @@ static dlc_err random_bytes(unsigned char *out, size_t n)
     return got == (ssize_t)n ? DLC_OK : dlc_fail(DLC_EFAIL, "/dev/urandom gave %zd of %zu bytes", got, n);
 }
 
+static dlc_err digest_config(struct dlc_sha256 *out, const struct dlc_config *config)
+{
+    struct dlc_buf text = { 0 };
+    dlc_err err = dlc_config_frozen_text(&text, config);
+
+    if (err == DLC_OK)
+        *out = dlc_sha256(text.data, text.len);
+    dlc_buf_fini(&text);
+    return err;
+}
+
 dlc_err dlc_run_identity_new(struct dlc_run_identity *out, const struct dlc_config *config, const dlc_dataset *data)
 {
     unsigned char bytes[DLC_RUN_ID_SIZE / 2];
@@ -32,6 +43,7 @@ dlc_err dlc_run_identity_new(struct dlc_run_identity *out, const struct dlc_conf
     *out = (struct dlc_run_identity){ .seed = config->train.seed,
                                       .data_digest = dlc_dataset_info(data)->digest,
                                       .tokenizer_digest = dlc_dataset_info(data)->tokenizer_digest };
+    DLC_TRY(digest_config(&out->config_digest, config));
     for (size_t i = 0; i < sizeof bytes; i++)
         snprintf(out->run_id + 2 * i, 3, "%02x", bytes[i]);
     return DLC_OK;
@@ -39,16 +51,18 @@ dlc_err dlc_run_identity_new(struct dlc_run_identity *out, const struct dlc_conf
 
 dlc_err dlc_run_identity_write(const char *run_folder, const struct dlc_run_identity *identity)
 {
-    char path[DLC_PATH_MAX], data[DLC_SHA256_HEX], tokenizer[DLC_SHA256_HEX], seed[24];
+    char path[DLC_PATH_MAX], data[DLC_SHA256_HEX], tokenizer[DLC_SHA256_HEX], config[DLC_SHA256_HEX],
+        seed[24];
     json_t *v;
     dlc_err err;
 
     DLC_TRY(dlc_path_join(path, run_folder, "run.json"));
     dlc_sha256_to_hex(data, &identity->data_digest);
     dlc_sha256_to_hex(tokenizer, &identity->tokenizer_digest);
+    dlc_sha256_to_hex(config, &identity->config_digest);
     snprintf(seed, sizeof seed, "%llu", (unsigned long long)identity->seed); /* JSON numbers do not reach that far */
-    v = json_pack("{s:s, s:i, s:s, s:s, s:s}", "run", identity->run_id, "version", 1, "seed", seed, "data_sha256", data,
-                  "tokenizer_sha256", tokenizer);
+    v = json_pack("{s:s, s:i, s:s, s:s, s:s, s:s}", "run", identity->run_id, "version", 1, "seed", seed, "data_sha256", data,
+                  "tokenizer_sha256", tokenizer, "config_sha256", config);
     err = v ? dlc_json_write_file(path, v) : dlc_fail(DLC_ENOMEM, "out of memory: run.json");
     json_decref(v);
     return err;
@@ -94,17 +108,24 @@ dlc_err dlc_run_identity_read(struct dlc_run_identity *out, const char *run_fold
     memcpy(out->run_id, run, DLC_RUN_ID_SIZE);
     DLC_TRY_TO(done, read_seed(&out->seed, v, path));
     DLC_TRY_TO(done, read_digest(&out->data_digest, v, "data_sha256", path));
-    err = read_digest(&out->tokenizer_digest, v, "tokenizer_sha256", path);
+    DLC_TRY_TO(done, read_digest(&out->tokenizer_digest, v, "tokenizer_sha256", path));
+    err = read_digest(&out->config_digest, v, "config_sha256", path);
 done:
     json_decref(v);
     return err;
 }
 
-dlc_err dlc_run_identity_check(const struct dlc_run_identity *identity, const char *run_folder, const dlc_dataset *data)
+dlc_err dlc_run_identity_check(const struct dlc_run_identity *identity, const char *run_folder,
+                               const struct dlc_config *config, const dlc_dataset *data)
 {
     const struct dlc_dataset_info *info = dlc_dataset_info(data);
     char was[DLC_SHA256_HEX], is[DLC_SHA256_HEX];
+    struct dlc_sha256 config_digest;
 
+    DLC_TRY(digest_config(&config_digest, config));
+    if (!dlc_sha256_equal(&config_digest, &identity->config_digest))
+        return dlc_fail(DLC_EINPUT, "%s/run.ini is not what the run began with: a key was changed by hand; put it back, or "
+                        "begin another run with train.init_from", run_folder);
     if (dlc_sha256_equal(&identity->data_digest, &info->digest))
         return DLC_OK;
     dlc_sha256_to_hex(was, &identity->data_digest);

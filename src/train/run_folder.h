@@ -14,15 +14,16 @@ struct dlc_run_identity {
     char run_id[DLC_RUN_ID_SIZE];
     uint64_t seed;
     struct dlc_sha256 data_digest, tokenizer_digest;
+    struct dlc_sha256 config_digest; /* of dlc_config_frozen_text */
 };
 
 /* A fresh random run id (from the system's random numbers). */
 dlc_err dlc_run_identity_new(struct dlc_run_identity *out, const struct dlc_config *config, const dlc_dataset *data);
 dlc_err dlc_run_identity_write(const char *run_folder, const struct dlc_run_identity *identity);
 dlc_err dlc_run_identity_read(struct dlc_run_identity *out, const char *run_folder);
-/* DLC_EINPUT when the data is not what the run began with. */
+/* DLC_EINPUT when the data, or what run.ini says, is not what the run began with. */
 dlc_err dlc_run_identity_check(const struct dlc_run_identity *identity, const char *run_folder,
-                               const dlc_dataset *data);
+                               const struct dlc_config *config, const dlc_dataset *data);
 
 bool dlc_run_has_history(const char *run_folder); /* run.json is there */
 

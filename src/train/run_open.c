@@ -22,22 +22,56 @@ static void say_lines(const struct dlc_buf *said)
         dlc_info("%.*s", (int)(end - line), line);
 }
 
+/* run.ini keeps where the data is in a form that holds from any folder. */
+static dlc_err make_path_absolute(char path[DLC_PATH_MAX])
+{
+    char *absolute = realpath(path, NULL);
+    size_t n = absolute ? strlen(absolute) : DLC_PATH_MAX;
+
+    if (n < DLC_PATH_MAX)
+        memcpy(path, absolute, n + 1);
+    free(absolute);
+    return n < DLC_PATH_MAX ? DLC_OK : dlc_fail_errno(DLC_EINPUT, "%s", path);
+}
+
+static dlc_err write_ini(const struct dlc_run *run)
+{
+    struct dlc_buf ini = { 0 };
+    char path[DLC_PATH_MAX];
+    dlc_err err;
+
+    DLC_TRY(dlc_path_join(path, run->config->train.out, "run.ini"));
+    err = dlc_config_write_ini(&ini, run->config);
+    if (err == DLC_OK)
+        err = dlc_file_write_atomic(path, ini.data, ini.len);
+    dlc_buf_fini(&ini);
+    return err;
+}
+
 /* A run folder with history: what it began with counts. Keys that do not change the result may be given anew. */
 static dlc_err take_history(struct dlc_run *run)
 {
     struct dlc_config frozen;
     char path[DLC_PATH_MAX];
+    int threads;
 
     DLC_TRY(dlc_path_join(path, run->config->train.out, "run.ini"));
     dlc_config_default(&frozen);
     DLC_TRY(dlc_config_read_ini(&frozen, path));
+    threads = frozen.system.threads;
+    if (dlc_config_is_given(run->config, "data.path"))
+        DLC_TRY(make_path_absolute(run->config->data.path));
     DLC_TRY(dlc_config_resume(&frozen, run->config, run->config->train.out));
     *run->config = frozen;
     DLC_TRY(dlc_run_identity_read(&run->identity, run->config->train.out));
     DLC_TRY(dlc_dataset_open(&run->data, run->config->data.path, run->config->model.shape.context,
                              run->config->data.deal, run->config->train.seed));
     run->config->model.shape.vocab_size = dlc_dataset_info(run->data)->vocab_size;
-    return dlc_run_identity_check(&run->identity, run->config->train.out, run->data);
+    DLC_TRY(dlc_run_identity_check(&run->identity, run->config->train.out, run->config, run->data));
+    if (run->config->system.threads != threads)
+        dlc_info("system.threads = %d, it was %d: results may differ in their last bits", run->config->system.threads,
+                 threads);
+    return DLC_OK;
 }
 
 static dlc_err check_supply(const struct dlc_run *run)
@@ -75,18 +109,6 @@ static dlc_err open_data(struct dlc_run *run, struct dlc_buf *said)
     return dlc_dataset_open(&run->data, c->data.path, c->model.shape.context, c->data.deal, c->train.seed);
 }
 
-/* run.ini keeps where the data is in a form that holds from any folder. */
-static dlc_err make_path_absolute(char path[DLC_PATH_MAX])
-{
-    char *absolute = realpath(path, NULL);
-    size_t n = absolute ? strlen(absolute) : DLC_PATH_MAX;
-
-    if (n < DLC_PATH_MAX)
-        memcpy(path, absolute, n + 1);
-    free(absolute);
-    return n < DLC_PATH_MAX ? DLC_OK : dlc_fail_errno(DLC_EINPUT, "%s", path);
-}
-
 static dlc_err make_new(struct dlc_run *run)
 {
     struct dlc_buf said = { 0 };
@@ -110,16 +132,8 @@ static dlc_err make_new(struct dlc_run *run)
 /* run.json is written last: from then on the run has history. */
 static dlc_err write_identity(const struct dlc_run *run)
 {
-    struct dlc_buf ini = { 0 };
-    char path[DLC_PATH_MAX];
-    dlc_err err;
-
-    DLC_TRY(dlc_path_join(path, run->config->train.out, "run.ini"));
-    err = dlc_config_write_ini(&ini, run->config);
-    if (err == DLC_OK)
-        err = dlc_file_write_atomic(path, ini.data, ini.len);
-    dlc_buf_fini(&ini);
-    return err == DLC_OK ? dlc_run_identity_write(run->config->train.out, &run->identity) : err;
+    DLC_TRY(write_ini(run));
+    return dlc_run_identity_write(run->config->train.out, &run->identity);
 }
 
 /* --- parts ---------------------------------------------------------------------------------------------------------
@@ -362,8 +376,8 @@ dlc_err dlc_run_open(struct dlc_run *run, struct dlc_config *config, const struc
     DLC_TRY(open_saver(run));
     DLC_TRY(open_evaluator(run));
     DLC_TRY(open_core(run, old));
-    if (!old) /* only now: a start that failed leaves no history, and no history is taken for a new run */
-        DLC_TRY(write_identity(run));
+    /* Only now: a start that failed leaves no history and changes none. The islands read what was given anew there. */
+    DLC_TRY(old ? write_ini(run) : write_identity(run));
     return open_progress(run);
 }
 
