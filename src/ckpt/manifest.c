@@ -67,7 +67,7 @@ static dlc_err describe_file(json_t *files, const char *folder, const char *name
 {
     char path[DLC_PATH_MAX], hex[DLC_SHA256_HEX];
     struct dlc_sha256 digest;
-    uint64_t size_bytes;
+    uint64_t size_bytes = 0;
     json_t *entry;
 
     DLC_TRY(dlc_path_join(path, folder, name));
@@ -210,7 +210,7 @@ dlc_err dlc__manifest_read(json_t **out, const char *folder)
 static dlc_err compare_size(const char *path, const json_t *entry)
 {
     int64_t expected;
-    uint64_t size_bytes;
+    uint64_t size_bytes = 0;
 
     DLC_TRY(dlc_json_get_int(&expected, entry, "bytes", 0, INT64_MAX, path));
     DLC_TRY(plain_file_size(&size_bytes, path, DLC_EINPUT));
