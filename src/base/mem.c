@@ -1,6 +1,5 @@
 #include "base/mem.h"
 
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -59,26 +58,6 @@ char *dlc_strdup(const char *s)
     if (copy)
         memcpy(copy, s, n);
     return copy;
-}
-
-char *dlc_asprintf(const char *fmt, ...)
-{
-    va_list ap;
-    char *s = NULL;
-    int n;
-
-    va_start(ap, fmt);
-    n = vsnprintf(NULL, 0, fmt, ap);
-    va_end(ap);
-    if (n < 0)
-        return counted(NULL, 0);
-    s = dlc_alloc((size_t)n + 1);
-    if (!s)
-        return NULL;
-    va_start(ap, fmt);
-    vsnprintf(s, (size_t)n + 1, fmt, ap);
-    va_end(ap);
-    return s;
 }
 
 void dlc_free(void *p)

@@ -15,7 +15,6 @@ void *dlc_alloc(size_t size_bytes);
 void *dlc_calloc(size_t count, size_t size_bytes); /* zeroed; overflow of the product fails */
 void *dlc_realloc(void *old, size_t size_bytes);   /* on failure `old` stays valid */
 char *dlc_strdup(const char *s);
-char *dlc_asprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void dlc_free(void *p);
 
 /* A large zeroed block, aligned to 64 bytes, with huge pages asked for where the system has them. One per purpose.

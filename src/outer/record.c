@@ -8,11 +8,6 @@
 
 static const char *const fate_names[] = { "summed", "dropped", "refused", "late" };
 
-const char *dlc_member_fate_name(dlc_member_fate fate)
-{
-    return fate_names[fate];
-}
-
 void dlc_record_fini(struct dlc_record *r)
 {
     for (size_t i = 0; i < r->n_members; i++)

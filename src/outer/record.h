@@ -56,6 +56,4 @@ dlc_err dlc_record_to_line(char **out, const struct dlc_record *r);
 /* One line back, its hash checked. Hostile input is refused with `where` in the text. The caller owns *out. */
 dlc_err dlc_record_from_line(struct dlc_record *out, const char *line, size_t size_bytes, const char *where);
 
-const char *dlc_member_fate_name(dlc_member_fate fate);
-
 #endif

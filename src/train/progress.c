@@ -37,7 +37,7 @@ struct dlc_progress {
     double began_s, last_line_s, last_waiting_s;
     int64_t began_step;
     bool line_open; /* a rewritten line stands on the terminal */
-    double loss, tok_per_s, lr, last_val_ppl;
+    double loss, tok_per_s, lr;
     struct dlc_eval_result last_eval;
     bool has_eval;
     uint64_t outer_step, n_rounds;
@@ -164,7 +164,8 @@ static uint64_t tokens_a_step(const dlc_progress *p)
     return (uint64_t)c->train.islands * (uint64_t)c->train.batch * (uint64_t)c->model.shape.context;
 }
 
-uint64_t dlc_progress_dp_bytes(const dlc_progress *p, int64_t step, int bytes_per_value)
+/* Bytes that data parallelism would have sent and received by now, all islands together. */
+static uint64_t dp_bytes(const dlc_progress *p, int64_t step, int bytes_per_value)
 {
     return (uint64_t)step * (uint64_t)p->config->train.islands * 2 * p->n_params * (uint64_t)bytes_per_value;
 }
@@ -216,7 +217,7 @@ static void traffic_text(char out[80], const dlc_progress *p, int64_t step)
     if (p->config->train.islands == 1)
         return;
     dlc_format_bytes(sent, (double)(sum.bytes_up + sum.bytes_down));
-    dlc_format_bytes(dp, (double)dlc_progress_dp_bytes(p, step, 4));
+    dlc_format_bytes(dp, (double)dp_bytes(p, step, 4));
     snprintf(out, 80, " | sent %s, data parallel %s", sent, dp);
 }
 
@@ -418,7 +419,7 @@ dlc_err dlc_progress_summary(dlc_progress *p, const struct dlc_record *last, boo
     struct dlc_traffic sum = total_traffic(p);
     bool alone = p->config->train.islands == 1;
     uint64_t ours = alone ? 0 : sum.bytes_up + sum.bytes_down; /* one island sends nothing to anybody else */
-    uint64_t dp4 = alone ? 0 : dlc_progress_dp_bytes(p, last->step, 4), dp2 = dp4 / 2;
+    uint64_t dp4 = alone ? 0 : dp_bytes(p, last->step, 4), dp2 = dp4 / 2;
     const struct dlc_eval_result *e = &p->last_eval;
     json_t *row =
         json_pack("{s:I, s:b, s:s, s:i, s:I, s:I, s:o, s:o, s:o, s:I, s:I, s:I, s:o, s:o}", "step",

@@ -36,9 +36,6 @@ void dlc_progress_waiting(dlc_progress *p, const int *islands, int n, double sec
 json_t *dlc_progress_to_json(const dlc_progress *p);
 dlc_err dlc_progress_from_json(dlc_progress *p, const json_t *saved, const char *where);
 
-/* Bytes that data parallelism would have sent and received by now, all islands together, with 4 or 2 bytes a value. */
-uint64_t dlc_progress_dp_bytes(const dlc_progress *p, int64_t step, int bytes_per_value);
-
 /* The last words: a row with "final" and the summary, as text on standard error or as JSON on standard output. */
 dlc_err dlc_progress_summary(dlc_progress *p, const struct dlc_record *last, bool json);
 

@@ -78,7 +78,6 @@ static dlc_err on_commit(void *self, const struct dlc_record *record, const json
     DLC_TRY(keep_last(run, record));
     memset(run->deaths, 0, sizeof run->deaths);
     DLC_TRY(dlc_progress_outer(run->progress, record, wait_s));
-    run->round_began_s = now_s;
     run->first_arrival_s = 0;
     if (eval_is_due(run, record->t))
         DLC_TRY(begin_eval(run, record, theta));
@@ -280,7 +279,7 @@ dlc_err dlc_run_loop(struct dlc_run *run)
     DLC_TRY(open_coordinator(run));
     DLC_TRY(start_islands(run));
     DLC_TRY(make_up_rows(run));
-    run->round_began_s = run->last_progress_s = dlc_now_s();
+    run->last_progress_s = dlc_now_s();
     while (!dlc_coordinator_is_finished(run->coordinator)) {
         if (dlc_run_stop_asked())
             return stop_in_order(run);

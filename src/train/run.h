@@ -41,7 +41,7 @@ struct dlc_run {
     bool evaluating; /* the evaluator is in the middle of theta(eval_t) */
     uint64_t eval_t;
     int64_t eval_step;
-    double round_began_s, first_arrival_s, last_progress_s;
+    double first_arrival_s, last_progress_s; /* of the open round; 0: none yet */
     double started_s[1024]; /* of each island's process */
     int deaths[1024]; /* of an island in a row, without an outer step in between */
     struct dlc_record last;
