@@ -87,6 +87,13 @@ static dlc_err parse_text(const char **field, const struct dlc_option *option, c
     return dlc_fail(DLC_EUSAGE, "--%s: '%.80s' is unknown, must be one of %s", option->name, value, known);
 }
 
+static dlc_err add_text(struct dlc_texts *list, const struct dlc_option *option, const char *value)
+{
+    if (list->n == DLC_MAX_TEXTS)
+        return dlc_fail(DLC_EUSAGE, "--%s: given more than %d times", option->name, DLC_MAX_TEXTS);
+    return parse_text(&list->items[list->n++], option, value);
+}
+
 static dlc_err set_option(void *args, const struct dlc_option *option, const char *value)
 {
     void *field = (char *)args + option->offset;
@@ -94,6 +101,7 @@ static dlc_err set_option(void *args, const struct dlc_option *option, const cha
     switch (option->type) {
     case DLC_OPTION_FLAG: *(bool *)field = true; return DLC_OK;
     case DLC_OPTION_TEXT: return parse_text(field, option, value);
+    case DLC_OPTION_LIST: return add_text(field, option, value);
     case DLC_OPTION_INT:
     case DLC_OPTION_SEED:
     case DLC_OPTION_REAL: break;

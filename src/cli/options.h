@@ -14,8 +14,15 @@ typedef enum {
     DLC_OPTION_INT,  /* int64_t */
     DLC_OPTION_SEED, /* uint64_t */
     DLC_OPTION_REAL, /* double */
-    DLC_OPTION_TEXT  /* const char *, points into argv; NULL when not given and no default */
+    DLC_OPTION_TEXT, /* const char *, points into argv; NULL when not given and no default */
+    DLC_OPTION_LIST  /* struct dlc_texts: may be given more than once; has no default */
 } dlc_option_type;
+
+enum { DLC_MAX_TEXTS = 16 };
+struct dlc_texts {
+    const char *items[DLC_MAX_TEXTS]; /* point into argv */
+    size_t n;
+};
 
 struct dlc_option {
     const char *name; /* without dashes */

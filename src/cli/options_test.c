@@ -14,6 +14,7 @@ struct args {
     uint64_t seed;
     double temperature;
     const char *split, *prompt;
+    struct dlc_texts names;
 };
 
 static const char *const splits[] = { "val", "train", NULL };
@@ -27,13 +28,14 @@ static const struct dlc_option options[] = {
     { "split", DLC_OPTION_TEXT, offsetof(struct args, split), .choices = splits, .value = "NAME", .fallback = "val",
       .help = "h" },
     { "prompt-text", DLC_OPTION_TEXT, offsetof(struct args, prompt), .value = "TEXT", .help = "h" },
+    { "name", DLC_OPTION_LIST, offsetof(struct args, names), .value = "NAME", .help = "h" },
 };
 
 static const struct dlc_verb verb = {
     .name = "verb", .usage = "A B", .options = options, .n_options = sizeof options / sizeof *options
 };
 
-#define MAX_WORDS 8
+#define MAX_WORDS 20
 
 struct line {
     const char *words[MAX_WORDS];
@@ -145,6 +147,26 @@ static void keys_are_flags_of_verbs_that_take_them(void **state)
     assert_non_null(strstr(dlc_err_text(), "--lr: optim.lr is 'x'"));
 }
 
+static void lists_grow(void **state)
+{
+    struct line line = { { "--name", "a", "word", "--name=b" } };
+    struct args a;
+
+    (void)state;
+    assert_int_equal(parse(&a, NULL, &line), DLC_OK);
+    assert_int_equal(a.names.n, 2);
+    assert_string_equal(a.names.items[0], "a");
+    assert_string_equal(a.names.items[1], "b");
+    assert_int_equal(a.common.n_words, 1);
+    for (size_t i = 0; i < DLC_MAX_TEXTS; i++)
+        line.words[i] = "--name=x";
+    assert_int_equal(parse(&a, NULL, &line), DLC_OK);
+    assert_int_equal(a.names.n, DLC_MAX_TEXTS);
+    line.words[DLC_MAX_TEXTS] = "--name=x";
+    assert_int_equal(parse(&a, NULL, &line), DLC_EUSAGE);
+    assert_string_equal(dlc_err_text(), "--name: given more than 16 times");
+}
+
 static void words_are_counted(void **state)
 {
     struct args a;
@@ -205,6 +227,7 @@ int main(void)
         cmocka_unit_test(flags_and_words_mix),
         cmocka_unit_test(mistakes_are_named),
         cmocka_unit_test(keys_are_flags_of_verbs_that_take_them),
+        cmocka_unit_test(lists_grow),
         cmocka_unit_test(words_are_counted),
         cmocka_unit_test(characters_are_never_split),
     };
