@@ -148,7 +148,7 @@ task_lint() {
     git ls-files 'src/*.c' | grep -v _test.c | xargs clang-tidy --quiet -p build
 }
 
-task_bench() { compile build && meson test -C build --no-rebuild --benchmark --verbose; }
+task_bench() { compile build && build/diloco bench "$@"; }
 
 task_docs() {
     compile build
@@ -167,7 +167,7 @@ list() {
   asan, ubsan, tsan [SUITE...]   the tests under a sanitizer; sanitize: address and undefined together
   fuzz [TARGET...]   every decoder for FUZZ_SECONDS (20) with clang's fuzzer
   format, lint       clang-format; clang-tidy and the arrows between folders
-  bench              benchmarks
+  bench [FLAG...]    diloco bench: this machine's peaks, and how much of them our code gets
   docs               docs/cli.md, from the tables of verbs and keys
 
 demo and test install what is missing (Debian, Ubuntu) first.

@@ -1,0 +1,65 @@
+/* The operations of dlc_ops as data: what each costs. A new operation is one row here; timed_test.c fails without it.
+ *
+ *   ROW(name, returns, (parameters), (arguments), roof, amount, sizes...)
+ *
+ * Parameters and arguments are those of backend.h behind `be`; the compiler compares them with it. `roof` is what
+ * bounds the operation: DLC_ROOF_F32 or DLC_ROOF_BF16 when it computes, and then `amount` is FLOPs of one call (a
+ * multiply-add is 2); otherwise one of the three streams it resembles most, and `amount` is the bytes it has to read
+ * and write even if every value were touched once only. `sizes` tell one shape from another. */
+#ifndef DLC_BENCH_OPS_LIST_H
+#define DLC_BENCH_OPS_LIST_H
+
+#define DLC_PRODUCT_ROOF(in) ((in) == DLC_BF16 ? DLC_ROOF_BF16 : DLC_ROOF_F32)
+/* Half of each T x T product lies above the diagonal. Forward 2 products, backward 5. */
+#define DLC_CAUSAL_FLOPS(n_products) ((n_products)*2.0 * (double)(B * H * T * T * D) / 2)
+#define DLC_FLOATS(n) (4.0 * (double)(n))
+
+/* clang-format off */
+#define DLC_OPS_LIST(ROW)                                                                                              \
+    ROW(matmul_nt, void,                                                                                               \
+        (float *y, const void *x, const void *w, size_t R, size_t N, size_t K, dlc_dtype in, int accumulate),          \
+        (y, x, w, R, N, K, in, accumulate), DLC_PRODUCT_ROOF(in), 2.0 * (double)(R * N * K), R, N, K)                  \
+    ROW(matmul_nn, void,                                                                                               \
+        (float *dx, const void *dy, const void *w, size_t R, size_t N, size_t K, dlc_dtype in, int accumulate),        \
+        (dx, dy, w, R, N, K, in, accumulate), DLC_PRODUCT_ROOF(in), 2.0 * (double)(R * N * K), R, N, K)                \
+    ROW(matmul_tn, void,                                                                                               \
+        (float *dw, const void *dy, const void *x, size_t R, size_t N, size_t K, dlc_dtype in, int accumulate),        \
+        (dw, dy, x, R, N, K, in, accumulate), DLC_PRODUCT_ROOF(in), 2.0 * (double)(R * N * K), R, N, K)                \
+    ROW(embed_fwd, void, (float *y, const int32_t *tokens, const float *table, size_t R, size_t C),                    \
+        (y, tokens, table, R, C), DLC_ROOF_TRIAD, DLC_FLOATS(2 * R * C), R, C)                                         \
+    ROW(embed_bwd, void, (float *dtable, const int32_t *tokens, const float *dy, size_t R, size_t C),                  \
+        (dtable, tokens, dy, R, C), DLC_ROOF_IN_PLACE, DLC_FLOATS(3 * R * C), R, C)                                    \
+    ROW(rmsnorm_fwd, void, (float *y, float *inv_rms, const float *x, const float *g, size_t R, size_t C, float eps),  \
+        (y, inv_rms, x, g, R, C, eps), DLC_ROOF_TRIAD, DLC_FLOATS(2 * R * C), R, C)                                    \
+    ROW(rmsnorm_bwd, void,                                                                                             \
+        (float *dx, float *dg, const float *dy, const float *x, const float *inv_rms, const float *g, size_t R,        \
+         size_t C),                                                                                                    \
+        (dx, dg, dy, x, inv_rms, g, R, C), DLC_ROOF_IN_PLACE, DLC_FLOATS(4 * R * C), R, C)                             \
+    ROW(rope, void,                                                                                                    \
+        (float *x, const float *table, size_t R, size_t T, size_t pos0, size_t heads, size_t D, int inverse),          \
+        (x, table, R, T, pos0, heads, D, inverse), DLC_ROOF_IN_PLACE, DLC_FLOATS(2 * R * heads * D), R, heads, D)      \
+    ROW(attention_fwd, void,                                                                                           \
+        (float *y, float *lse, const float *q, const float *k, const float *v, size_t B, size_t T, size_t H, size_t K, \
+         size_t D),                                                                                                    \
+        (y, lse, q, k, v, B, T, H, K, D), DLC_ROOF_F32, DLC_CAUSAL_FLOPS(2), B, T, H, K, D)                            \
+    ROW(attention_bwd, void,                                                                                           \
+        (float *dq, float *dk, float *dv, const float *dy, const float *q, const float *k, const float *v,             \
+         const float *y, const float *lse, size_t B, size_t T, size_t H, size_t K, size_t D),                          \
+        (dq, dk, dv, dy, q, k, v, y, lse, B, T, H, K, D), DLC_ROOF_F32, DLC_CAUSAL_FLOPS(5), B, T, H, K, D)            \
+    ROW(swiglu_fwd, void, (float *y, const float *gate, const float *up, size_t n),                                    \
+        (y, gate, up, n), DLC_ROOF_TRIAD, DLC_FLOATS(3 * n), n)                                                        \
+    ROW(swiglu_bwd, void,                                                                                              \
+        (float *dgate, float *dup, const float *dy, const float *gate, const float *up, size_t n),                     \
+        (dgate, dup, dy, gate, up, n), DLC_ROOF_IN_PLACE, DLC_FLOATS(5 * n), n)                                        \
+    ROW(cross_entropy, void,                                                                                           \
+        (float *loss, float *logits, const int32_t *targets, size_t R, size_t V, float dscale),                        \
+        (loss, logits, targets, R, V, dscale), dscale != 0 ? DLC_ROOF_IN_PLACE : DLC_ROOF_READ,                        \
+        DLC_FLOATS(R * V * (dscale != 0 ? 2 : 1)), R, V)                                                               \
+    ROW(add, void, (float *y, const float *x, size_t n), (y, x, n), DLC_ROOF_IN_PLACE, DLC_FLOATS(3 * n), n)           \
+    ROW(to_bf16, void, (dlc_bf16 *y, const float *x, size_t n), (y, x, n), DLC_ROOF_TRIAD, 6.0 * (double)n, n)         \
+    ROW(sum_squares, double, (const float *x, size_t n), (x, n), DLC_ROOF_READ, DLC_FLOATS(n), n)                      \
+    ROW(adamw, void, (float *p, float *m, float *v, const float *grad, size_t n, const struct dlc_adamw *a),           \
+        (p, m, v, grad, n, a), DLC_ROOF_IN_PLACE, DLC_FLOATS(7 * n), n)
+/* clang-format on */
+
+#endif

@@ -1,0 +1,221 @@
+#include "bench/peaks.h"
+
+#include <string.h>
+#ifdef DLC_HAVE_PEAK_AMX
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+#ifdef DLC_HAVE_PEAK_AMX
+/* Tiles have to be asked for: their registers are large, and the system saves them only for those who do. */
+static int has_amx(void)
+{
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+    unsigned a, b, c, d;
+
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & 1u << 22 /* amx-bf16 */) || !(d & 1u << 24 /* amx-tile */))
+        return 0;
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+}
+#endif
+
+size_t dlc_peak_sets(struct dlc_peak_set out[DLC_PEAK_MAX_SETS])
+{
+    size_t n = 0;
+
+    out[n++] = (struct dlc_peak_set){ "generic", &dlc_peak_vectors_generic, NULL };
+#ifdef DLC_HAVE_PEAK_AVX2
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        out[n++] = (struct dlc_peak_set){ "avx2", &dlc_peak_vectors_avx2, NULL };
+#endif
+#ifdef DLC_HAVE_PEAK_AVX512
+    if (__builtin_cpu_supports("avx512f"))
+        out[n++] = (struct dlc_peak_set){ "avx512", &dlc_peak_vectors_avx512, NULL };
+#endif
+#ifdef DLC_HAVE_PEAK_AVX512BF16
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bf16"))
+        out[n++] = (struct dlc_peak_set){ "avx512bf16", NULL, dlc_peak_dot_avx512bf16 };
+#endif
+#ifdef DLC_HAVE_PEAK_AMX
+    if (has_amx())
+        out[n++] = (struct dlc_peak_set){ "amx", NULL, dlc_peak_dot_amx };
+#endif
+    return n;
+}
+
+/* --- repetition --------------------------------------------------------------------------------------------------- */
+
+enum { MIN_REPETITIONS = 3 };
+
+/* `once` does some work and says how much; the best amount a second. */
+static double best_rate(double (*once)(void *job), void *job, double seconds)
+{
+    double begin = dlc_now_s(), best = 0;
+
+    for (int i = 0; i < MIN_REPETITIONS || dlc_now_s() - begin < seconds; i++) {
+        double t = dlc_now_s(), amount = once(job);
+
+        t = dlc_now_s() - t;
+        if (t > 0 && amount / t > best)
+            best = amount / t;
+    }
+    return best;
+}
+
+/* --- arithmetic --------------------------------------------------------------------------------------------------- */
+
+struct flops_job {
+    dlc_peak_flops_fn *fn;
+    dlc_pool *pool; /* NULL: the calling thread alone */
+    double flops;   /* of one call */
+};
+
+static _Thread_local volatile float kept; /* nothing may be left out because nobody looks at it */
+
+static void flops_part(void *arg, int worker, int n_workers)
+{
+    struct flops_job *j = arg;
+    float sink = 0;
+    double flops = j->fn(&sink);
+
+    (void)n_workers;
+    kept = sink;
+    if (worker == 0)
+        j->flops = flops;
+}
+
+static double flops_once(void *arg)
+{
+    struct flops_job *j = arg;
+
+    if (!j->pool) {
+        flops_part(j, 0, 1);
+        return j->flops;
+    }
+    dlc_pool_run(j->pool, flops_part, j);
+    return j->flops * dlc_pool_n_threads(j->pool);
+}
+
+static void best_flops(double *out, dlc_peak_flops_fn *fn, dlc_pool *pool, double seconds)
+{
+    struct flops_job job = { fn, pool, 0 };
+    double rate = fn ? best_rate(flops_once, &job, seconds) : 0;
+
+    if (rate > *out)
+        *out = rate;
+}
+
+/* A wider set is not always the faster one: all are tried. */
+void dlc_peaks_arithmetic(struct dlc_peaks *out, dlc_pool *pool, double seconds)
+{
+    struct dlc_peak_set sets[DLC_PEAK_MAX_SETS];
+    size_t n = dlc_peak_sets(sets);
+
+    out->n_threads = dlc_pool_n_threads(pool);
+    seconds /= (double)(2 * n);
+    for (size_t i = 0; i < n; i++) {
+        dlc_peak_flops_fn *fma = sets[i].vectors ? sets[i].vectors->fma : NULL;
+
+        best_flops(&out->f32_flops, fma, pool, seconds);
+        best_flops(&out->f32_flops_1, fma, NULL, seconds);
+        best_flops(&out->bf16_flops, sets[i].dot, pool, seconds);
+        best_flops(&out->bf16_flops_1, sets[i].dot, NULL, seconds);
+    }
+}
+
+/* --- memory ------------------------------------------------------------------------------------------------------- */
+
+struct stream {
+    dlc_pool *pool;
+    const struct dlc_peak_vectors *vectors;
+    float *a, *b, *c;
+    size_t n;
+    void (*part)(const struct stream *s, size_t begin, size_t n);
+    double arrays; /* how many times the size of an array are read and written */
+};
+
+static void fill_part(const struct stream *s, size_t begin, size_t n)
+{
+    for (size_t i = begin; i < begin + n; i++) {
+        s->a[i] = 1;
+        s->b[i] = 2;
+        s->c[i] = 3;
+    }
+}
+
+static void read_part(const struct stream *s, size_t begin, size_t n)
+{
+    kept = s->vectors->read(s->a + begin, n);
+}
+
+static void triad_part(const struct stream *s, size_t begin, size_t n)
+{
+    s->vectors->triad(s->a + begin, s->b + begin, s->c + begin, 0.5f, n);
+}
+
+static void in_place_part(const struct stream *s, size_t begin, size_t n)
+{
+    s->vectors->in_place(s->a + begin, 1, n);
+}
+
+static void stream_worker(void *arg, int worker, int n_workers)
+{
+    const struct stream *s = arg;
+    size_t begin, end;
+
+    dlc_pool_part(&begin, &end, s->n, DLC_PEAK_GRAIN, worker, n_workers);
+    if (begin < end)
+        s->part(s, begin, end - begin);
+}
+
+static double stream_once(void *arg)
+{
+    struct stream *s = arg;
+
+    dlc_pool_run(s->pool, stream_worker, s);
+    return s->arrays * (double)(s->n * sizeof(float));
+}
+
+static void measure_streams(struct dlc_peaks *out, struct stream *s, double seconds)
+{
+    static const struct {
+        void (*part)(const struct stream *s, size_t begin, size_t n);
+        double arrays;
+        size_t result;
+    } streams[] = {
+        { read_part, 1, offsetof(struct dlc_peaks, read) },
+        { triad_part, 3, offsetof(struct dlc_peaks, triad) },
+        { in_place_part, 2, offsetof(struct dlc_peaks, in_place) },
+    };
+
+    for (size_t i = 0; i < sizeof streams / sizeof *streams; i++) {
+        s->part = streams[i].part;
+        s->arrays = streams[i].arrays;
+        *(double *)((char *)out + streams[i].result) = best_rate(stream_once, s, seconds / 3);
+    }
+}
+
+dlc_err dlc_peaks_memory(struct dlc_peaks *out, dlc_pool *pool, double seconds, size_t array_bytes)
+{
+    struct dlc_peak_set sets[DLC_PEAK_MAX_SETS];
+    struct stream s = { .pool = pool, .n = array_bytes / sizeof(float) / DLC_PEAK_GRAIN * DLC_PEAK_GRAIN };
+    size_t bytes = 3 * s.n * sizeof(float);
+    void *arena;
+
+    for (size_t i = dlc_peak_sets(sets); !s.vectors; i--)
+        s.vectors = sets[i - 1].vectors;
+    DLC_TRY(dlc_arena_alloc(&arena, bytes, "arrays of the bandwidth measurement"));
+    s.a = arena;
+    s.b = s.a + s.n;
+    s.c = s.b + s.n;
+    s.part = fill_part; /* each part's pages become resident where its worker runs */
+    dlc_pool_run(pool, stream_worker, &s);
+    measure_streams(out, &s, seconds);
+    out->array_bytes = s.n * sizeof(float);
+    dlc_arena_free(arena, bytes);
+    return DLC_OK;
+}
