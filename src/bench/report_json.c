@@ -18,7 +18,7 @@ static json_t *count(size_t v)
 /* Both are taken over; NULL when either is. */
 static json_t *appended(json_t *array, json_t *value)
 {
-    if (array && json_array_append_new(array, value) == 0)
+    if (json_array_append_new(array, value) == 0)
         return array;
     json_decref(array);
     return NULL;
