@@ -46,7 +46,7 @@ static bool wants(const struct run *r, unsigned sections)
 
 static void share_time(struct run *r)
 {
-    int parts = wants(r, DLC_BENCH_ALL) + wants(r, DLC_BENCH_PEAKS | DLC_BENCH_OPS | DLC_BENCH_DECODE) +
+    int parts = wants(r, DLC_BENCH_ALL) + wants(r, DLC_BENCH_PEAKS | DLC_BENCH_DECODE) +
                 STEP_PARTS * wants(r, DLC_BENCH_OPS | DLC_BENCH_STEP) + wants(r, DLC_BENCH_DECODE);
 
     r->share = r->o->seconds / (parts ? parts : 1);
@@ -121,12 +121,39 @@ static size_t array_bytes(const struct dlc_bench_options *o)
 
 static dlc_err measure_peaks(struct run *r)
 {
+    struct dlc_streams streams;
+
     dlc_info("measuring arithmetic");
     dlc_peaks_arithmetic(&r->out->peaks, r->be->pool, r->share);
-    if (!wants(r, DLC_BENCH_PEAKS | DLC_BENCH_OPS | DLC_BENCH_DECODE))
+    if (!wants(r, DLC_BENCH_PEAKS | DLC_BENCH_DECODE))
         return DLC_OK;
     dlc_info("measuring memory");
-    return dlc_peaks_memory(&r->out->peaks, r->be->pool, r->share, array_bytes(r->o));
+    DLC_TRY(dlc_streams_init(&streams, r->be->pool, array_bytes(r->o)));
+    dlc_streams_measure(&r->out->peaks.memory, &streams, r->share);
+    dlc_streams_fini(&streams);
+    return DLC_OK;
+}
+
+static dlc_err measure_step(struct run *r, const struct dlc_bench_case *c, double seconds)
+{
+    struct dlc_bench_step *step = &r->out->steps[r->out->n_steps++];
+    struct dlc_bench_step_options o = { .seconds = seconds, .timed = wants(r, DLC_BENCH_STEP) };
+    dlc_err err;
+
+    if (wants(r, DLC_BENCH_OPS))
+        o.array_bytes = array_bytes(r->o);
+    dlc_info("training %s, %d x %d tokens, %s", c->preset, c->batch, c->seq, dlc_bench_precision_name(c->precision));
+    err = dlc_bench_measure_step(step, c, r->be, &o);
+    step->peaks.n_threads = r->out->peaks.n_threads;
+    step->peaks.f32_flops = r->out->peaks.f32_flops;
+    step->peaks.bf16_flops = r->out->peaks.bf16_flops;
+    return err;
+}
+
+static dlc_err measure_decode(struct run *r, const struct dlc_bench_case *c, double seconds)
+{
+    dlc_info("generating with %s, %s", c->preset, dlc_bench_precision_name(c->precision));
+    return dlc_bench_measure_decode(&r->out->decodes[r->out->n_decodes++], c, r->be, seconds);
 }
 
 static dlc_err measure_cases(struct run *r)
@@ -138,20 +165,10 @@ static dlc_err measure_cases(struct run *r)
     out->decodes = dlc_calloc(r->n_cases, sizeof *out->decodes);
     if (!out->steps || !out->decodes)
         return DLC_ENOMEM;
-    for (size_t i = 0; i < r->n_cases && wants(r, DLC_BENCH_OPS | DLC_BENCH_STEP); i++) {
-        const struct dlc_bench_case *c = &r->cases[i];
-
-        dlc_info("training %s, %d x %d tokens, %s", c->preset, c->batch, c->seq,
-                 dlc_bench_precision_name(c->precision));
-        DLC_TRY(dlc_bench_measure_step(&out->steps[out->n_steps++], c, r->be, STEP_PARTS * seconds,
-                                       wants(r, DLC_BENCH_STEP)));
-    }
-    for (size_t i = 0; i < r->n_cases && wants(r, DLC_BENCH_DECODE); i++) {
-        const struct dlc_bench_case *c = &r->cases[i];
-
-        dlc_info("generating with %s, %s", c->preset, dlc_bench_precision_name(c->precision));
-        DLC_TRY(dlc_bench_measure_decode(&out->decodes[out->n_decodes++], c, r->be, seconds));
-    }
+    for (size_t i = 0; i < r->n_cases && wants(r, DLC_BENCH_OPS | DLC_BENCH_STEP); i++)
+        DLC_TRY(measure_step(r, &r->cases[i], STEP_PARTS * seconds));
+    for (size_t i = 0; i < r->n_cases && wants(r, DLC_BENCH_DECODE); i++)
+        DLC_TRY(measure_decode(r, &r->cases[i], seconds));
     return DLC_OK;
 }
 

@@ -59,6 +59,7 @@ struct dlc_bench_step {
     struct dlc_timed_row *rows; /* [n_rows] calls and seconds of one step */
     size_t n_rows;
     double profile_s, zero_s; /* the whole step, and zeroing the gradients, which is no operation of the table */
+    struct dlc_peaks peaks;   /* the machine's, with memory as it was between these steps, if asked for */
 };
 
 struct dlc_bench_decode {
@@ -91,8 +92,8 @@ dlc_err dlc_bench_text(struct dlc_buf *out, const struct dlc_bench_result *resul
  * products, since the arithmetic is f32 there. */
 double dlc_bench_roof(const struct dlc_peaks *peaks, dlc_roof *roof); /* FLOPs or bytes a second; *roof: what it was */
 const char *dlc_bench_roof_name(dlc_roof roof);                       /* "f32", "bf16", "read", "triad", "in_place" */
-double dlc_bench_mfu(const struct dlc_bench_step *s, double tokens_per_s, const struct dlc_peaks *peaks,
-                     dlc_roof *roof); /* 6 N tokens/s over the peak: attention's products not counted */
+/* 6 N tokens/s over the peak: attention's products not counted. */
+double dlc_bench_mfu(const struct dlc_bench_step *s, double tokens_per_s, dlc_roof *roof);
 static inline double dlc_bench_tokens_per_s(const struct dlc_bench_case *c, double step_s)
 {
     return step_s > 0 ? (double)c->batch * c->seq / step_s : 0;
@@ -109,8 +110,13 @@ double dlc_bench_profile(struct dlc_bench_op_time out[DLC_BENCH_MAX_OPS], size_t
 const char *dlc_bench_precision_name(dlc_precision precision); /* "f32", "bf16" */
 
 /* The parts, for bench.c. `seconds` is what each may take. */
+struct dlc_bench_step_options {
+    double seconds;
+    bool timed;         /* also steps without timers inside */
+    size_t array_bytes; /* of the arrays for bandwidth; 0: not measured, and no memory touched but the step's */
+};
 dlc_err dlc_bench_measure_step(struct dlc_bench_step *out, const struct dlc_bench_case *c, dlc_backend *be,
-                               double seconds, bool timed);
+                               const struct dlc_bench_step_options *options);
 dlc_err dlc_bench_measure_decode(struct dlc_bench_decode *out, const struct dlc_bench_case *c, dlc_backend *be,
                                  double seconds);
 /* Bytes that the two will allocate. */

@@ -63,9 +63,8 @@ static void medians(void **state)
 
 static void shares_of_roofs(void **state)
 {
-    const struct dlc_peaks machine = { .f32_flops = 200e9, .read = 30e9, .triad = 20e9, .in_place = 40e9 };
-    struct dlc_peaks with_bf16 = machine;
-    struct dlc_bench_step s = { .c = { .n_params = 1000000, .precision = DLC_PRECISION_BF16 } };
+    const struct dlc_peaks machine = { .f32_flops = 200e9, .memory = { 30e9, 20e9, 40e9, 0 } };
+    struct dlc_bench_step s = { .c = { .n_params = 1000000, .precision = DLC_PRECISION_BF16 }, .peaks = machine };
     static const struct {
         dlc_roof roof;
         double rate;
@@ -82,10 +81,10 @@ static void shares_of_roofs(void **state)
         assert_true(dlc_bench_roof(&machine, &roof) == rows[i].rate);
         assert_string_equal(dlc_bench_roof_name(roof), rows[i].name);
     }
-    assert_true(dlc_bench_mfu(&s, 10000, &machine, &roof) == 6e6 * 10000 / 200e9);
+    assert_true(dlc_bench_mfu(&s, 10000, &roof) == 6e6 * 10000 / 200e9);
     assert_int_equal(roof, DLC_ROOF_F32);
-    with_bf16.bf16_flops = 400e9;
-    assert_true(dlc_bench_mfu(&s, 10000, &with_bf16, &roof) == 6e6 * 10000 / 400e9);
+    s.peaks.bf16_flops = 400e9;
+    assert_true(dlc_bench_mfu(&s, 10000, &roof) == 6e6 * 10000 / 400e9);
     assert_int_equal(roof, DLC_ROOF_BF16);
 }
 
@@ -148,11 +147,11 @@ static void planned_bytes(void **state)
     (void)state;
     assert_int_equal(dlc_backend_create(&be, "auto", 1), DLC_OK);
     assert_int_equal(dlc_bench_case_init(&c, &tiny, "nano", DLC_PRECISION_F32), DLC_OK);
-    assert_int_equal(dlc_bench_measure_step(&s, &c, be, 0.001, false), DLC_OK);
+    assert_int_equal(dlc_bench_measure_step(&s, &c, be, &(struct dlc_bench_step_options){ 0.001, false, 0 }), DLC_OK);
     assert_int_equal(s.planned_moments, 8 * c.n_params);
     assert_int_equal(dlc_bench_step_bytes(&c, be), s.planned.params + s.planned.grads + s.planned.activations +
                                                        s.planned.scratch + s.planned_moments);
-    assert_true(s.n == 0 && s.n_rows > 10 && s.profile_s > 0);
+    assert_true(s.n == 0 && s.n_rows > 10 && s.profile_s > 0 && s.peaks.memory.read == 0);
     assert_true(s.peak_rss_bytes == 0 || s.peak_rss_bytes >= dlc_bench_step_bytes(&c, be));
     dlc_free(s.rows);
     dlc_backend_destroy(be);

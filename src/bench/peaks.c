@@ -129,16 +129,13 @@ void dlc_peaks_arithmetic(struct dlc_peaks *out, dlc_pool *pool, double seconds)
 
 /* --- memory ------------------------------------------------------------------------------------------------------- */
 
-struct stream {
-    dlc_pool *pool;
-    const struct dlc_peak_vectors *vectors;
-    float *a, *b, *c;
-    size_t n;
-    void (*part)(const struct stream *s, size_t begin, size_t n);
+struct stream_job {
+    const struct dlc_streams *s;
+    void (*part)(const struct dlc_streams *s, size_t begin, size_t n);
     double arrays; /* how many times the size of an array are read and written */
 };
 
-static void fill_part(const struct stream *s, size_t begin, size_t n)
+static void fill_part(const struct dlc_streams *s, size_t begin, size_t n)
 {
     for (size_t i = begin; i < begin + n; i++) {
         s->a[i] = 1;
@@ -147,75 +144,75 @@ static void fill_part(const struct stream *s, size_t begin, size_t n)
     }
 }
 
-static void read_part(const struct stream *s, size_t begin, size_t n)
+static void read_part(const struct dlc_streams *s, size_t begin, size_t n)
 {
     kept = s->vectors->read(s->a + begin, n);
 }
 
-static void triad_part(const struct stream *s, size_t begin, size_t n)
+static void triad_part(const struct dlc_streams *s, size_t begin, size_t n)
 {
     s->vectors->triad(s->a + begin, s->b + begin, s->c + begin, 0.5f, n);
 }
 
-static void in_place_part(const struct stream *s, size_t begin, size_t n)
+static void in_place_part(const struct dlc_streams *s, size_t begin, size_t n)
 {
     s->vectors->in_place(s->a + begin, 1, n);
 }
 
 static void stream_worker(void *arg, int worker, int n_workers)
 {
-    const struct stream *s = arg;
+    const struct stream_job *j = arg;
     size_t begin, end;
 
-    dlc_pool_part(&begin, &end, s->n, DLC_PEAK_GRAIN, worker, n_workers);
+    dlc_pool_part(&begin, &end, j->s->n, DLC_PEAK_GRAIN, worker, n_workers);
     if (begin < end)
-        s->part(s, begin, end - begin);
+        j->part(j->s, begin, end - begin);
 }
 
 static double stream_once(void *arg)
 {
-    struct stream *s = arg;
+    struct stream_job *j = arg;
 
-    dlc_pool_run(s->pool, stream_worker, s);
-    return s->arrays * (double)(s->n * sizeof(float));
+    dlc_pool_run(j->s->pool, stream_worker, j);
+    return j->arrays * (double)(j->s->n * sizeof(float));
 }
 
-static void measure_streams(struct dlc_peaks *out, struct stream *s, double seconds)
+static void raise_to(double *best, const struct dlc_streams *s, double arrays,
+                     void (*part)(const struct dlc_streams *s, size_t begin, size_t n), double seconds)
 {
-    static const struct {
-        void (*part)(const struct stream *s, size_t begin, size_t n);
-        double arrays;
-        size_t result;
-    } streams[] = {
-        { read_part, 1, offsetof(struct dlc_peaks, read) },
-        { triad_part, 3, offsetof(struct dlc_peaks, triad) },
-        { in_place_part, 2, offsetof(struct dlc_peaks, in_place) },
-    };
+    struct stream_job job = { s, part, arrays };
+    double rate = best_rate(stream_once, &job, seconds);
 
-    for (size_t i = 0; i < sizeof streams / sizeof *streams; i++) {
-        s->part = streams[i].part;
-        s->arrays = streams[i].arrays;
-        *(double *)((char *)out + streams[i].result) = best_rate(stream_once, s, seconds / 3);
-    }
+    if (rate > *best)
+        *best = rate;
 }
 
-dlc_err dlc_peaks_memory(struct dlc_peaks *out, dlc_pool *pool, double seconds, size_t array_bytes)
+void dlc_streams_measure(struct dlc_bandwidth *best, const struct dlc_streams *s, double seconds)
+{
+    best->array_bytes = s->n * sizeof(float);
+    raise_to(&best->read, s, 1, read_part, seconds / 3);
+    raise_to(&best->triad, s, 3, triad_part, seconds / 3);
+    raise_to(&best->in_place, s, 2, in_place_part, seconds / 3);
+}
+
+dlc_err dlc_streams_init(struct dlc_streams *out, dlc_pool *pool, size_t array_bytes)
 {
     struct dlc_peak_set sets[DLC_PEAK_MAX_SETS];
-    struct stream s = { .pool = pool, .n = array_bytes / sizeof(float) / DLC_PEAK_GRAIN * DLC_PEAK_GRAIN };
-    size_t bytes = 3 * s.n * sizeof(float);
+    struct stream_job fill = { out, fill_part, 0 };
     void *arena;
 
-    for (size_t i = dlc_peak_sets(sets); !s.vectors; i--)
-        s.vectors = sets[i - 1].vectors;
-    DLC_TRY(dlc_arena_alloc(&arena, bytes, "arrays of the bandwidth measurement"));
-    s.a = arena;
-    s.b = s.a + s.n;
-    s.c = s.b + s.n;
-    s.part = fill_part; /* each part's pages become resident where its worker runs */
-    dlc_pool_run(pool, stream_worker, &s);
-    measure_streams(out, &s, seconds);
-    out->array_bytes = s.n * sizeof(float);
-    dlc_arena_free(arena, bytes);
+    *out = (struct dlc_streams){ .pool = pool, .n = array_bytes / sizeof(float) / DLC_PEAK_GRAIN * DLC_PEAK_GRAIN };
+    for (size_t i = dlc_peak_sets(sets); !out->vectors; i--)
+        out->vectors = sets[i - 1].vectors;
+    DLC_TRY(dlc_arena_alloc(&arena, 3 * out->n * sizeof(float), "arrays of the bandwidth measurement"));
+    out->a = arena;
+    out->b = out->a + out->n;
+    out->c = out->b + out->n;
+    dlc_pool_run(pool, stream_worker, &fill); /* each part's pages become resident where its worker runs */
     return DLC_OK;
+}
+
+void dlc_streams_fini(struct dlc_streams *s)
+{
+    dlc_arena_free(s->a, 3 * s->n * sizeof(float));
 }

@@ -82,6 +82,8 @@ static void streams_touch_every_value(void **state)
 static void all_is_measured(void **state)
 {
     struct dlc_peaks p = { 0 };
+    struct dlc_bandwidth high = { .read = 1e18, .triad = 1e18, .in_place = 1e18 };
+    struct dlc_streams s;
     dlc_pool *pool;
 
     (void)state;
@@ -90,16 +92,20 @@ static void all_is_measured(void **state)
     assert_int_equal(p.n_threads, 2);
     assert_true(p.f32_flops > 0 && p.f32_flops_1 > 0);
     assert_true((p.bf16_flops > 0) == (p.bf16_flops_1 > 0));
-    assert_true(p.read == 0 && p.triad == 0 && p.in_place == 0);
 
-    assert_int_equal(dlc_peaks_memory(&p, pool, 0.001, 100 * 1000), DLC_OK);
-    assert_int_equal(p.array_bytes, 24 * DLC_PEAK_GRAIN * sizeof(float)); /* whole grains */
-    assert_true(p.read > 0 && p.triad > 0 && p.in_place > 0);
+    assert_int_equal(dlc_streams_init(&s, pool, 100 * 1000), DLC_OK);
+    dlc_streams_measure(&p.memory, &s, 0.001);
+    assert_int_equal(p.memory.array_bytes, 24 * DLC_PEAK_GRAIN * sizeof(float)); /* whole grains */
+    assert_true(p.memory.read > 0 && p.memory.triad > 0 && p.memory.in_place > 0);
+    dlc_streams_measure(&high, &s, 0.001);
+    assert_true(high.read == 1e18 && high.triad == 1e18 && high.in_place == 1e18); /* the best so far */
+    dlc_streams_fini(&s);
 
     dlc_mem_fail_at(1);
-    assert_int_equal(dlc_peaks_memory(&p, pool, 0.001, 100 * 1000), DLC_ENOMEM);
+    assert_int_equal(dlc_streams_init(&s, pool, 100 * 1000), DLC_ENOMEM);
     dlc_mem_fail_at(0);
     assert_non_null(strstr(dlc_err_text(), "bandwidth"));
+    dlc_streams_fini(&s);
     dlc_pool_destroy(pool);
 }
 

@@ -29,8 +29,8 @@ static json_t *peaks(const struct dlc_peaks *p)
     return json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "threads", p->n_threads, "f32_gflops",
                      number(p->f32_flops * 1e-9), "bf16_gflops", number(p->bf16_flops * 1e-9), "f32_gflops_1",
                      number(p->f32_flops_1 * 1e-9), "bf16_gflops_1", number(p->bf16_flops_1 * 1e-9), "read_gbs",
-                     number(p->read * 1e-9), "triad_gbs", number(p->triad * 1e-9), "in_place_gbs",
-                     number(p->in_place * 1e-9), "array_bytes", count(p->array_bytes));
+                     number(p->memory.read * 1e-9), "triad_gbs", number(p->memory.triad * 1e-9), "in_place_gbs",
+                     number(p->memory.in_place * 1e-9), "array_bytes", count(p->memory.array_bytes));
 }
 
 static json_t *op(const struct dlc_timed_row *row, const struct dlc_bench_case *c, const struct dlc_peaks *p)
@@ -53,7 +53,7 @@ static json_t *ops(const struct dlc_bench_result *r)
 
     for (size_t i = 0; i < r->n_steps; i++)
         for (size_t j = 0; j < r->steps[i].n_rows; j++)
-            array = appended(array, op(&r->steps[i].rows[j], &r->steps[i].c, &r->peaks));
+            array = appended(array, op(&r->steps[i].rows[j], &r->steps[i].c, &r->steps[i].peaks));
     return array;
 }
 
@@ -79,11 +79,11 @@ static json_t *profile(double *rest, const struct dlc_bench_step *s)
     return array;
 }
 
-static json_t *step(const struct dlc_bench_step *s, const struct dlc_peaks *p)
+static json_t *step(const struct dlc_bench_step *s)
 {
     double tokens_per_s = dlc_bench_tokens_per_s(&s->c, s->median_s), rest;
     dlc_roof roof;
-    double mfu = dlc_bench_mfu(s, tokens_per_s, p, &roof);
+    double mfu = dlc_bench_mfu(s, tokens_per_s, &roof);
     json_t *planned = json_pack("{s:o, s:o, s:o, s:o, s:o}", "params", count(s->planned.params), "grads",
                                 count(s->planned.grads), "moments", count(s->planned_moments), "activations",
                                 count(s->planned.activations), "scratch", count(s->planned.scratch));
@@ -104,7 +104,7 @@ static json_t *steps(const struct dlc_bench_result *r)
     json_t *array = json_array();
 
     for (size_t i = 0; i < r->n_steps; i++)
-        array = appended(array, step(&r->steps[i], &r->peaks));
+        array = appended(array, step(&r->steps[i]));
     return array;
 }
 
@@ -116,13 +116,13 @@ static json_t *decode(const struct dlc_bench_result *r)
         const struct dlc_bench_decode *d = &r->decodes[i];
         double rate = d->weight_bytes / d->median_s;
 
-        array =
-            appended(array, json_pack("{s:s, s:o, s:i, s:i, s:s, s:i, s:o, s:o, s:o, s:o, s:o}", "preset", d->c.preset,
-                                      "n_params", count(d->c.n_params), "vocab", d->c.model.vocab_size, "positions",
-                                      d->c.seq, "precision", dlc_bench_precision_name(d->c.precision), "threads",
-                                      d->c.n_threads, "tokens_per_s", number(1 / d->median_s), "tokens_per_s_best",
-                                      number(1 / d->best_s), "weight_bytes_per_token", json_real(d->weight_bytes),
-                                      "weight_gbs", number(rate * 1e-9), "read_share", number(rate / r->peaks.read)));
+        array = appended(array, json_pack("{s:s, s:o, s:i, s:i, s:s, s:i, s:o, s:o, s:o, s:o, s:o}", "preset",
+                                          d->c.preset, "n_params", count(d->c.n_params), "vocab", d->c.model.vocab_size,
+                                          "positions", d->c.seq, "precision", dlc_bench_precision_name(d->c.precision),
+                                          "threads", d->c.n_threads, "tokens_per_s", number(1 / d->median_s),
+                                          "tokens_per_s_best", number(1 / d->best_s), "weight_bytes_per_token",
+                                          json_real(d->weight_bytes), "weight_gbs", number(rate * 1e-9), "read_share",
+                                          number(rate / r->peaks.memory.read)));
     }
     return array;
 }

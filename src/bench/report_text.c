@@ -18,15 +18,16 @@ static dlc_err peaks(struct dlc_buf *out, const struct dlc_peaks *p)
 {
     char arrays[DLC_UNITS_TEXT];
 
-    dlc_format_bytes(arrays, (double)p->array_bytes);
+    dlc_format_bytes(arrays, (double)p->memory.array_bytes);
     DLC_TRY(dlc_buf_printf(out, "\nPeaks, %d threads (a multiply-add is 2 FLOPs)\n", p->n_threads));
     DLC_TRY(flops_line(out, "f32 multiply-add", p->f32_flops_1, p->f32_flops));
     DLC_TRY(flops_line(out, "bf16 dot product", p->bf16_flops_1, p->bf16_flops));
     DLC_TRY(dlc_buf_printf(out, "  %-20s %8.1f GB/s      arrays of %s, huge pages asked for\n", "memory: read",
-                           p->read * 1e-9, arrays));
-    DLC_TRY(
-        dlc_buf_printf(out, "  %-20s %8.1f GB/s      three arrays counted\n", "memory: a = b + s c", p->triad * 1e-9));
-    return dlc_buf_printf(out, "  %-20s %8.1f GB/s      read and written\n", "memory: in place", p->in_place * 1e-9);
+                           p->memory.read * 1e-9, arrays));
+    DLC_TRY(dlc_buf_printf(out, "  %-20s %8.1f GB/s      three arrays counted\n", "memory: a = b + s c",
+                           p->memory.triad * 1e-9));
+    return dlc_buf_printf(out, "  %-20s %8.1f GB/s      read and written\n", "memory: in place",
+                          p->memory.in_place * 1e-9);
 }
 
 static dlc_err case_line(struct dlc_buf *out, const struct dlc_bench_case *c)
@@ -51,19 +52,21 @@ static dlc_err op_line(struct dlc_buf *out, const struct dlc_timed_row *row, con
                           roof <= DLC_ROOF_BF16 ? "GFLOP/s" : "GB/s", 100 * rate / highest, dlc_bench_roof_name(roof));
 }
 
-static dlc_err ops(struct dlc_buf *out, const struct dlc_bench_step *s, const struct dlc_peaks *p)
+static dlc_err ops(struct dlc_buf *out, const struct dlc_bench_step *s)
 {
+    const struct dlc_bandwidth *memory = &s->peaks.memory;
+
     DLC_TRY(dlc_buf_printf(out, "\nOperations of a step, "));
     DLC_TRY(case_line(out, &s->c));
     DLC_TRY(dlc_buf_printf(out, "  %-14s %-30s %5s %10s %8s %-7s %s\n", "", "shape", "calls", "best ms", "rate", "",
                            "share of its roof"));
     for (size_t i = 0; i < s->n_rows; i++)
         if (s->rows[i].seconds >= SHOWN_SHARE * s->profile_s)
-            DLC_TRY(op_line(out, &s->rows[i], p));
+            DLC_TRY(op_line(out, &s->rows[i], &s->peaks));
     return dlc_buf_printf(out,
-                          "  (more than 100 %% of a bandwidth: the data was in a cache; operations below %g %% of "
-                          "the step are left out)\n",
-                          100 * SHOWN_SHARE);
+                          "  memory between these steps: read %.1f, triad %.1f, in_place %.1f GB/s; data in a cache "
+                          "passes 100 %%\n",
+                          memory->read * 1e-9, memory->triad * 1e-9, memory->in_place * 1e-9);
 }
 
 static dlc_err memory_line(struct dlc_buf *out, const struct dlc_bench_step *s)
@@ -101,11 +104,11 @@ static dlc_err profile(struct dlc_buf *out, const struct dlc_bench_step *s)
     return dlc_buf_printf(out, "  %-14s %5s %10.3f %7.1f\n", "(rest)", "", rest * 1e3, 100 * rest / s->profile_s);
 }
 
-static dlc_err step(struct dlc_buf *out, const struct dlc_bench_step *s, const struct dlc_peaks *p)
+static dlc_err step(struct dlc_buf *out, const struct dlc_bench_step *s)
 {
     double tokens_per_s = dlc_bench_tokens_per_s(&s->c, s->median_s);
     dlc_roof roof;
-    double mfu = dlc_bench_mfu(s, tokens_per_s, p, &roof);
+    double mfu = dlc_bench_mfu(s, tokens_per_s, &roof);
 
     DLC_TRY(dlc_buf_printf(out, "\nTraining, "));
     DLC_TRY(case_line(out, &s->c));
@@ -113,7 +116,7 @@ static dlc_err step(struct dlc_buf *out, const struct dlc_bench_step *s, const s
                            dlc_bench_tokens_per_s(&s->c, s->best_s), s->n, s->median_s * 1e3));
     DLC_TRY(dlc_buf_printf(out,
                            "  MFU %.1f %% of %.1f GFLOP/s in %s (6 x parameters x tokens/s; attention not counted)\n",
-                           100 * mfu, dlc_bench_roof(p, &roof) * 1e-9, dlc_bench_roof_name(roof)));
+                           100 * mfu, dlc_bench_roof(&s->peaks, &roof) * 1e-9, dlc_bench_roof_name(roof)));
     DLC_TRY(memory_line(out, s));
     return profile(out, s);
 }
@@ -128,7 +131,7 @@ static dlc_err decode(struct dlc_buf *out, const struct dlc_bench_decode *d, con
                           "  %-8s %-5s %9.1f tokens/s median, %9.1f best; %s of weights a token: %.1f GB/s, %.0f %% "
                           "of read\n",
                           d->c.preset, dlc_bench_precision_name(d->c.precision), 1 / d->median_s, 1 / d->best_s,
-                          weights, rate * 1e-9, 100 * rate / p->read);
+                          weights, rate * 1e-9, 100 * rate / p->memory.read);
 }
 
 dlc_err dlc_bench_text(struct dlc_buf *out, const struct dlc_bench_result *r)
@@ -139,9 +142,9 @@ dlc_err dlc_bench_text(struct dlc_buf *out, const struct dlc_bench_result *r)
         DLC_TRY(peaks(out, &r->peaks));
     for (size_t i = 0; i < r->n_steps; i++) {
         if (r->sections & DLC_BENCH_OPS)
-            DLC_TRY(ops(out, &r->steps[i], &r->peaks));
+            DLC_TRY(ops(out, &r->steps[i]));
         if (r->sections & DLC_BENCH_STEP)
-            DLC_TRY(step(out, &r->steps[i], &r->peaks));
+            DLC_TRY(step(out, &r->steps[i]));
     }
     if (r->n_decodes > 0)
         DLC_TRY(dlc_buf_printf(out, "\nGenerating, one token at a time (weights that fit a cache pass 100 %%)\n"));

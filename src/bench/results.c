@@ -10,9 +10,9 @@ static const struct {
 } roofs[] = {
     [DLC_ROOF_F32] = { "f32", offsetof(struct dlc_peaks, f32_flops) },
     [DLC_ROOF_BF16] = { "bf16", offsetof(struct dlc_peaks, bf16_flops) },
-    [DLC_ROOF_READ] = { "read", offsetof(struct dlc_peaks, read) },
-    [DLC_ROOF_TRIAD] = { "triad", offsetof(struct dlc_peaks, triad) },
-    [DLC_ROOF_IN_PLACE] = { "in_place", offsetof(struct dlc_peaks, in_place) },
+    [DLC_ROOF_READ] = { "read", offsetof(struct dlc_peaks, memory.read) },
+    [DLC_ROOF_TRIAD] = { "triad", offsetof(struct dlc_peaks, memory.triad) },
+    [DLC_ROOF_IN_PLACE] = { "in_place", offsetof(struct dlc_peaks, memory.in_place) },
 };
 
 const char *dlc_bench_roof_name(dlc_roof roof)
@@ -27,10 +27,10 @@ double dlc_bench_roof(const struct dlc_peaks *peaks, dlc_roof *roof)
     return *(const double *)((const char *)peaks + roofs[*roof].offset);
 }
 
-double dlc_bench_mfu(const struct dlc_bench_step *s, double tokens_per_s, const struct dlc_peaks *peaks, dlc_roof *roof)
+double dlc_bench_mfu(const struct dlc_bench_step *s, double tokens_per_s, dlc_roof *roof)
 {
     *roof = s->c.precision == DLC_PRECISION_BF16 ? DLC_ROOF_BF16 : DLC_ROOF_F32;
-    return 6.0 * (double)s->c.n_params * tokens_per_s / dlc_bench_roof(peaks, roof);
+    return 6.0 * (double)s->c.n_params * tokens_per_s / dlc_bench_roof(&s->peaks, roof);
 }
 
 const char *dlc_bench_precision_name(dlc_precision precision)

@@ -129,46 +129,58 @@ static dlc_err time_steps(struct dlc_bench_step *out, struct replica *r, double 
     return DLC_OK;
 }
 
-/* Calls and seconds are those of the fastest step, each shape's best call is that of all. */
-static dlc_err profile_steps(struct dlc_bench_step *out, struct replica *r, double seconds)
+/* Calls and seconds become those of this step when it is the fastest so far. */
+static void profile_step(struct dlc_bench_step *out, struct replica *r, struct dlc_timed *t)
 {
+    double step_s;
+
+    dlc_timed_clear(t);
+    dlc_timed_begin(t, r->be);
+    step_s = one_step(r);
+    dlc_timed_end(t);
+    if (out->n_rows > 0 && step_s >= out->profile_s)
+        return;
+    out->profile_s = step_s;
+    out->zero_s = r->zero_s;
+    out->n_rows = t->n_rows;
+    memcpy(out->rows, t->rows, t->n_rows * sizeof *t->rows);
+}
+
+static dlc_err profile_steps(struct dlc_bench_step *out, struct replica *r, const struct dlc_bench_step_options *o)
+{
+    double begin = dlc_now_s(), seconds = o->seconds / 3, stream_s = seconds / (2 * PROFILE_STEPS);
     struct dlc_timed *t = dlc_calloc(1, sizeof *t);
-    double begin = dlc_now_s();
+    struct dlc_streams streams = { .a = NULL };
+    dlc_err err = DLC_ENOMEM;
 
     out->rows = dlc_calloc(DLC_TIMED_MAX_ROWS, sizeof *out->rows);
-    if (!t || !out->rows) {
-        dlc_free(t);
-        return DLC_ENOMEM;
-    }
+    if (!t || !out->rows)
+        goto done;
+    if (o->array_bytes)
+        DLC_TRY_TO(done, dlc_streams_init(&streams, r->be->pool, o->array_bytes));
     for (int i = 0; i < PROFILE_STEPS && (i == 0 || dlc_now_s() - begin < seconds); i++) {
-        double step_s;
-
-        dlc_timed_clear(t);
-        dlc_timed_begin(t, r->be);
-        step_s = one_step(r);
-        dlc_timed_end(t);
-        if (i > 0 && step_s >= out->profile_s)
-            continue;
-        out->profile_s = step_s;
-        out->zero_s = r->zero_s;
-        out->n_rows = t->n_rows;
-        memcpy(out->rows, t->rows, t->n_rows * sizeof *t->rows);
+        profile_step(out, r, t);
+        if (o->array_bytes)
+            dlc_streams_measure(&out->peaks.memory, &streams, stream_s);
     }
     for (size_t i = 0; i < out->n_rows; i++)
         out->rows[i].best_s = t->rows[i].best_s;
+    err = DLC_OK;
+done:
+    dlc_streams_fini(&streams);
     dlc_free(t);
-    return DLC_OK;
+    return err;
 }
 
-static dlc_err measure(struct dlc_bench_step *out, struct replica *r, double seconds, bool timed)
+static dlc_err measure(struct dlc_bench_step *out, struct replica *r, const struct dlc_bench_step_options *o)
 {
     DLC_TRY(create(r));
     for (int i = 0; i < WARM_UP_STEPS; i++)
         one_step(r);
-    if (timed)
-        DLC_TRY(time_steps(out, r, seconds * 2 / 3));
+    if (o->timed)
+        DLC_TRY(time_steps(out, r, o->seconds * 2 / 3));
     out->peak_rss_bytes = dlc_machine_peak_rss_bytes();
-    DLC_TRY(profile_steps(out, r, seconds / 3));
+    DLC_TRY(profile_steps(out, r, o));
     if (!isfinite(r->loss))
         return dlc_fail(DLC_EFAIL, "the loss of preset %s is not finite after %lld steps: times mean nothing",
                         r->c->preset, (long long)r->step);
@@ -176,7 +188,7 @@ static dlc_err measure(struct dlc_bench_step *out, struct replica *r, double sec
 }
 
 dlc_err dlc_bench_measure_step(struct dlc_bench_step *out, const struct dlc_bench_case *c, dlc_backend *be,
-                               double seconds, bool timed)
+                               const struct dlc_bench_step_options *o)
 {
     struct dlc_model_options options = model_options(c);
     struct replica r = { .c = c, .be = be };
@@ -185,7 +197,7 @@ dlc_err dlc_bench_measure_step(struct dlc_bench_step *out, const struct dlc_benc
     *out = (struct dlc_bench_step){ .c = *c, .planned_moments = moments_bytes(c) };
     dlc_model_memory_plan(&out->planned, &c->model, &options, be);
     dlc_machine_reset_peak_rss();
-    err = measure(out, &r, seconds, timed);
+    err = measure(out, &r, o);
     destroy(&r);
     return err;
 }

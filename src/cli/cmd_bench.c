@@ -109,9 +109,10 @@ const struct dlc_verb dlc_verb_bench = {
         "          counted), memory resident and planned, and where the time of a step goes\n"
         "  decode  generation, one token at a time, against the bandwidth of reading its weights\n\n"
         "The roof of products and attention is arithmetic; of other operations it is the stream over memory that they\n"
-        "resemble: read, triad (a = b + s c) or in_place (read and written). Best of many repetitions everywhere; "
-        "steps\n"
-        "and tokens also have their median. With --only step nothing but the step's memory is touched.\n\n"
+        "resemble: read, triad (a = b + s c) or in_place (read and written), measured between the same steps, because\n"
+        "memory is faster in some seconds than in others. Best of many repetitions everywhere; steps and tokens also "
+        "have\n"
+        "their median. With --only step nothing but the step's memory is touched.\n\n"
         "  diloco bench\n"
         "  diloco bench --only step --preset 124m --vocab 50257 --batch 4 --seq 256 --json\n",
     .options = options,
