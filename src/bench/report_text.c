@@ -5,7 +5,7 @@
 #include "bench/bench.h"
 
 /* Operations that take less of a step than this are left out of the table. */
-#define SHOWN_SHARE 0.005
+#define SHOWN_SHARE 0.002
 
 static dlc_err flops_line(struct dlc_buf *out, const char *name, double one, double all)
 {
