@@ -8,7 +8,7 @@
 
 /* Rows of a prompt at once: enough for products of matrices to be at their speed, few enough to be small beside the
  * weights. */
-#define CHUNK_ROWS 128
+#define CHUNK_ROWS 256
 
 static void *take(char *block, size_t *size_bytes, size_t n, size_t element_bytes)
 {

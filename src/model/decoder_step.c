@@ -6,13 +6,17 @@
 
 #include "model/decoder_internal.h"
 
-/* So many rows still cost less as passes over the weights four at a time than as a product of matrices. */
-#define FEW_ROWS 8
+/* So many rows cost less as passes over the weights four at a time than as a product of matrices, which in bf16 widens
+ * or packs them first. */
+static bool few_rows(const dlc_decoder *dec, size_t R)
+{
+    return R <= (dec->type == DLC_BF16 ? 16 : 8);
+}
 
 /* R rows of K values as the next product reads them. */
 static const void *operand(dlc_decoder *dec, const float *x, size_t R, size_t K)
 {
-    if (R <= FEW_ROWS || dec->type != DLC_BF16)
+    if (few_rows(dec, R) || dec->type != DLC_BF16)
         return x;
     dec->be->ops->to_bf16(dec->be, dec->operand, x, R * K);
     return dec->operand;
@@ -22,7 +26,7 @@ static const void *operand(dlc_decoder *dec, const float *x, size_t R, size_t K)
 static void project(dlc_decoder *dec, float *y, const void *x, const void *w, size_t R, size_t N, size_t K,
                     int accumulate)
 {
-    if (R <= FEW_ROWS)
+    if (few_rows(dec, R))
         dec->be->ops->matvec(dec->be, y, x, w, R, N, K, dec->type, accumulate);
     else
         dec->be->ops->matmul_nt(dec->be, y, x, w, R, N, K, dec->type, accumulate);

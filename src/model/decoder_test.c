@@ -13,7 +13,7 @@
 #include "model/decoder_internal.h"
 #include "model/reference_test.h"
 
-enum { T_MAX = 300, V_MAX = 40 };
+enum { T_MAX = 290, V_MAX = 40 };
 
 static const struct {
     struct dlc_model_config c;
@@ -25,11 +25,11 @@ static const struct {
     { { .vocab_size = 17, .n_layers = 2, .d_model = 8, .n_heads = 2, .n_kv_heads = 2, .head_dim = 4, .d_ffn = 24 }, 20,
       "untied" },
     { { .vocab_size = 40, .n_layers = 2, .d_model = 12, .n_heads = 4, .n_kv_heads = 2, .head_dim = 6, .d_ffn = 10,
-        .tie_embeddings = true }, 140, "tied, heads share; more than a chunk" },
+        .tie_embeddings = true }, 140, "tied, heads share; many rows" },
     { { .vocab_size = 13, .n_layers = 2, .d_model = 10, .n_heads = 4, .n_kv_heads = 1, .head_dim = 4, .d_ffn = 21,
         .qk_norm = true, .tie_embeddings = true }, 40, "QK-norm, all heads share, odd sizes" },
     { { .vocab_size = 19, .n_layers = 1, .d_model = 33, .n_heads = 2, .n_kv_heads = 2, .head_dim = 18, .d_ffn = 35,
-        .qk_norm = true }, T_MAX, "vectors and tails, shares of positions" },
+        .qk_norm = true }, T_MAX, "vectors and tails, more than a chunk, shares of positions" },
 };
 #define N_SHAPES (sizeof shapes / sizeof *shapes)
 
@@ -170,7 +170,8 @@ static void steps_match_the_reference(void **state)
 /* Two prefills that meet anywhere, then steps. In bf16 products of many rows round their inputs, as training does. */
 static void prefill_matches_steps(void **state)
 {
-    static const int cuts[][2] = { { 1, 0 }, { 2, 1 }, { 8, 0 }, { 9, 0 }, { 5, 12 }, { 128, 1 }, { 129, 9 }, { 20, 250 } };
+    static const int cuts[][2] = { { 1, 0 }, { 2, 1 }, { 8, 0 }, { 9, 0 }, { 5, 12 }, { 17, 3 }, { 128, 1 },
+                                   { 20, 250 }, { 257, 9 } };
 
     (void)state;
     for (size_t i = 0; i < N_SHAPES * 2; i++) {
@@ -311,7 +312,7 @@ static void memory_is_as_planned(void **state)
     dlc_decoder_memory_plan(&f32, &c, DLC_PRECISION_F32, 1024);
     dlc_decoder_memory_plan(&bf16, &c, DLC_PRECISION_BF16, 1024);
     assert_true(bf16.weights < f32.weights * 0.51 && bf16.cache * 2 == f32.cache);
-    assert_true(bf16.scratch < bf16.weights / 20);
+    assert_true(bf16.scratch < bf16.weights / 16);
     assert_int_equal(f32.cache, (size_t)2 * 12 * 1024 * 768 * 4);
     assert_int_equal(bf16.loading, (size_t)50257 * 768 * 4);
     assert_int_equal(f32.loading, 0);
