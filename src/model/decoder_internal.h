@@ -43,14 +43,14 @@ struct dlc_decoder {
 
     char *cache_block, *scratch_block; /* NULL while measuring */
     size_t cache_bytes, scratch_bytes;
-    char *keys, *values;     /* [L][K][P][D] */
-    float *rope;             /* [P][D/2][2] */
-    float *x, *h;            /* [R][C] residual stream, normed */
-    float *qkv, *pre;        /* [R][H*D] [R][K*D] [R][K*D]; before their norm, or the same array */
-    float *y;                /* [R][H*D] attention's output */
-    float *gate_up, *act;    /* [R][F] twice, [R][F] */
-    float *logits;           /* [V] */
-    dlc_bf16 *operand;       /* [R][max(C, H*D, F)] what large products read, in bf16 */
+    char *keys, *values;  /* [L][K][P][D] */
+    float *rope;          /* [P][D/2][2] */
+    float *x, *h;         /* [R][C] residual stream, normed */
+    float *qkv, *pre;     /* [R][H*D] [R][K*D] [R][K*D]; before their norm, or the same array */
+    float *y;             /* [R][H*D] attention's output */
+    float *gate_up, *act; /* [R][F] twice, [R][F] */
+    float *logits;        /* [V] */
+    dlc_bf16 *operand;    /* [R][max(C, H*D, F)] what large products read, in bf16 */
 };
 
 /* Feeds R <= chunk tokens; logits of the last one when wanted. */

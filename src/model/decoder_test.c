@@ -20,16 +20,43 @@ static const struct {
     int T;
     const char *why;
 } shapes[] = {
-    { { .vocab_size = 7, .n_layers = 1, .d_model = 4, .n_heads = 1, .n_kv_heads = 1, .head_dim = 2, .d_ffn = 3 }, 1,
+    { { .vocab_size = 7, .n_layers = 1, .d_model = 4, .n_heads = 1, .n_kv_heads = 1, .head_dim = 2, .d_ffn = 3 },
+      1,
       "one position" },
-    { { .vocab_size = 17, .n_layers = 2, .d_model = 8, .n_heads = 2, .n_kv_heads = 2, .head_dim = 4, .d_ffn = 24 }, 20,
+    { { .vocab_size = 17, .n_layers = 2, .d_model = 8, .n_heads = 2, .n_kv_heads = 2, .head_dim = 4, .d_ffn = 24 },
+      20,
       "untied" },
-    { { .vocab_size = 40, .n_layers = 2, .d_model = 12, .n_heads = 4, .n_kv_heads = 2, .head_dim = 6, .d_ffn = 10,
-        .tie_embeddings = true }, 140, "tied, heads share; many rows" },
-    { { .vocab_size = 13, .n_layers = 2, .d_model = 10, .n_heads = 4, .n_kv_heads = 1, .head_dim = 4, .d_ffn = 21,
-        .qk_norm = true, .tie_embeddings = true }, 40, "QK-norm, all heads share, odd sizes" },
-    { { .vocab_size = 19, .n_layers = 1, .d_model = 33, .n_heads = 2, .n_kv_heads = 2, .head_dim = 18, .d_ffn = 35,
-        .qk_norm = true }, T_MAX, "vectors and tails, more than a chunk, shares of positions" },
+    { { .vocab_size = 40,
+        .n_layers = 2,
+        .d_model = 12,
+        .n_heads = 4,
+        .n_kv_heads = 2,
+        .head_dim = 6,
+        .d_ffn = 10,
+        .tie_embeddings = true },
+      140,
+      "tied, heads share; many rows" },
+    { { .vocab_size = 13,
+        .n_layers = 2,
+        .d_model = 10,
+        .n_heads = 4,
+        .n_kv_heads = 1,
+        .head_dim = 4,
+        .d_ffn = 21,
+        .qk_norm = true,
+        .tie_embeddings = true },
+      40,
+      "QK-norm, all heads share, odd sizes" },
+    { { .vocab_size = 19,
+        .n_layers = 1,
+        .d_model = 33,
+        .n_heads = 2,
+        .n_kv_heads = 2,
+        .head_dim = 18,
+        .d_ffn = 35,
+        .qk_norm = true },
+      T_MAX,
+      "vectors and tails, more than a chunk, shares of positions" },
 };
 #define N_SHAPES (sizeof shapes / sizeof *shapes)
 
@@ -170,8 +197,8 @@ static void steps_match_the_reference(void **state)
 /* Two prefills that meet anywhere, then steps. In bf16 products of many rows round their inputs, as training does. */
 static void prefill_matches_steps(void **state)
 {
-    static const int cuts[][2] = { { 1, 0 }, { 2, 1 }, { 8, 0 }, { 9, 0 }, { 5, 12 }, { 17, 3 }, { 128, 1 },
-                                   { 20, 250 }, { 257, 9 } };
+    static const int cuts[][2] = { { 1, 0 },  { 2, 1 },   { 8, 0 },    { 9, 0 },  { 5, 12 },
+                                   { 17, 3 }, { 128, 1 }, { 20, 250 }, { 257, 9 } };
 
     (void)state;
     for (size_t i = 0; i < N_SHAPES * 2; i++) {
@@ -200,8 +227,8 @@ static void prefill_matches_steps(void **state)
                 assert_int_equal(dlc_decoder_position(dec), at);
                 d = largest_difference(row, expected + (size_t)(at - 1) * f.V, f.V) / scale;
                 if (!(d <= limits[precision]))
-                    fail_msg("%s, precision %d, %d and %d at once: logits after %d off by %g of the rms", shapes[i / 2].why,
-                             precision, cuts[c][0], cuts[c][1], at, d);
+                    fail_msg("%s, precision %d, %d and %d at once: logits after %d off by %g of the rms",
+                             shapes[i / 2].why, precision, cuts[c][0], cuts[c][1], at, d);
                 if (at == f.T)
                     break;
                 row = dlc_decoder_step(dec, f.tokens[at]);
@@ -293,8 +320,7 @@ static void threads_do_not_show(void **state)
             dlc_decoder_destroy(dec);
             close_model(&f);
         }
-        assert_memory_equal(logits[0], logits[1],
-                            (size_t)shapes[i].T * (size_t)shapes[i].c.vocab_size * sizeof(float));
+        assert_memory_equal(logits[0], logits[1], (size_t)shapes[i].T * (size_t)shapes[i].c.vocab_size * sizeof(float));
         dlc_free(logits[0]);
         dlc_free(logits[1]);
     }

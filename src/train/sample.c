@@ -146,7 +146,8 @@ static double sum_weights(const dlc_sampler *s)
     return sum;
 }
 
-/* The token at which the weights, summed by ids, pass `draw`; the last one with a weight when rounding leaves a rest. */
+/* The token at which the weights, summed by ids, pass `draw`; the last one with a weight when rounding leaves a rest.
+ */
 static int32_t draw_from_all(const dlc_sampler *s, double draw, int32_t most)
 {
     size_t n = padded(s->vocab_size), block = 0;

@@ -1,16 +1,16 @@
 /* Operations of generation: products with few rows, attention over a cache.
  *
  * All give the same bits for every number of threads: a product is divided by rows of the matrix, each of which is
- * summed on its own; attention is divided by heads, tiles of rows and, with one row, shares of the positions that depend
- * on their number alone and are merged in order. */
+ * summed on its own; attention is divided by heads, tiles of rows and, with one row, shares of the positions that
+ * depend on their number alone and are merged in order. */
 #include <assert.h>
 #include <math.h>
 
 #include "backend/cpu/cpu.h"
 
 enum {
-    COLUMN_GRAIN = 16,              /* of y: workers write to different cache lines */
-    SMALL_PRODUCT_BYTES = 64 << 10, /* of weights: one core has read them when another would have begun */
+    COLUMN_GRAIN = 16,               /* of y: workers write to different cache lines */
+    SMALL_PRODUCT_BYTES = 128 << 10, /* of weights: one core has read them when another would have begun */
     SHARE_POSITIONS = 256,
     ROW_TILE = 16
 };
