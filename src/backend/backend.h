@@ -22,13 +22,18 @@ typedef struct dlc_backend dlc_backend;
 /* Instruction sets of the CPU device, from weak to strong; system.isa forces one, "auto" takes the best there is. */
 typedef enum { DLC_ISA_REF, DLC_ISA_AVX2, DLC_ISA_AVX512, DLC_ISA_AVX512BF16 } dlc_isa;
 
-#define DLC_BACKEND_ABI 1
+#define DLC_BACKEND_ABI 2
 
 struct dlc_adamw {
     float lr, beta1, beta2, eps, weight_decay;
     float bias1, bias2; /* 1 - beta1^step, 1 - beta2^step, computed in double from the *float* values of beta: the
                          * rounding of beta2 = 0.999f alone moves 1 - beta2 by 1e-5, and must cancel */
     float grad_scale;   /* the gradient is multiplied by this first: clipping */
+};
+
+struct dlc_cached {
+    size_t R, past, P, H, K, D;
+    dlc_dtype type; /* of the cache: DLC_F32 or DLC_BF16 */
 };
 
 struct dlc_ops {
@@ -95,6 +100,23 @@ struct dlc_ops {
      *   p -= lr * (m/bias1) / (sqrt(v/bias2) + eps) */
     void (*adamw)(dlc_backend *be, float *p, float *m, float *v, const float *grad, size_t n,
                   const struct dlc_adamw *a);
+
+    /* For generation, where a step reads every weight once for one row.
+     *
+     * matvec: y[r] = w x[r] for few rows: y[R][N] = x[R][K] w[N][K]^T. x is f32 and not rounded, w as named in `type`;
+     * accumulation f32. w is read once for every four rows. `accumulate` nonzero adds to y.
+     *
+     * attention_cached: R rows stand at positions past .. past + R - 1 and every row attends to all positions up to its
+     * own. k, v [R][K][D] are first put into the cache (values of `type`, bf16 rounded to nearest even); then
+     * y[R][H][D] = attention of q[R][H][D] over keys and values [K][P][D], of which positions below past + R are read.
+     * scores = q.k / sqrt(D), head h uses key/value head h / (H/K). past + R <= P.
+     *
+     * from_bf16: y = x, exact. */
+    void (*matvec)(dlc_backend *be, float *y, const float *x, const void *w, size_t R, size_t N, size_t K,
+                   dlc_dtype type, int accumulate);
+    void (*attention_cached)(dlc_backend *be, float *y, void *keys, void *values, const float *q, const float *k,
+                             const float *v, const struct dlc_cached *shape);
+    void (*from_bf16)(dlc_backend *be, float *y, const dlc_bf16 *x, size_t n);
 };
 
 /* Fields are read-only for callers. */

@@ -11,9 +11,10 @@
 enum { MAX_ARRAYS = 10, MAX_DIMS = 7, MAX_SHAPES = 12 };
 
 /* OUT is overwritten (holds NaN before), ADD is added to or changed in place, IN must stay, INDEX is int32 below
- * `limit`, OUT16 is a bf16 output. With the flag `bf16` of a shape the IN arrays marked IN16 are handed over in bf16.
+ * `limit`, OUT16 is a bf16 output. With the flag `bf16` of a shape arrays marked IN16 and ADD16 are handed over in
+ * bf16.
  */
-enum array_kind { OUT, ADD, IN, IN16, INDEX, OUT16 };
+enum array_kind { OUT, ADD, IN, IN16, INDEX, OUT16, ADD16 };
 
 struct array_spec {
     const char *name;

@@ -504,6 +504,15 @@ static void cross_entropy_grad_run(dlc_backend *be, void **a, const size_t *d, i
 
 /* ---- flat: d = n ---- */
 
+/* 8 significant bits, ties to even as rint does. */
+static double nearest_bf16(double x)
+{
+    int exponent;
+    double fraction = frexp(x, &exponent);
+
+    return ldexp(rint(fraction * 256), exponent - 8);
+}
+
 static int add_arrays(struct array_spec *s, const size_t *d)
 {
     s[0] = (struct array_spec){ "y", ADD, d[0], 1 };
@@ -534,12 +543,8 @@ static int to_bf16_arrays(struct array_spec *s, const size_t *d)
 static void to_bf16_right(double **a, int32_t **index, const size_t *d)
 {
     (void)index;
-    for (size_t i = 0; i < d[0]; i++) { /* 8 significant bits, ties to even as rint does */
-        int exponent;
-        double fraction = frexp(a[1][i], &exponent);
-
-        a[0][i] = ldexp(rint(fraction * 256), exponent - 8);
-    }
+    for (size_t i = 0; i < d[0]; i++)
+        a[0][i] = nearest_bf16(a[1][i]);
 }
 
 static void to_bf16_run(dlc_backend *be, void **a, const size_t *d, int bf16)
@@ -604,6 +609,90 @@ static void adamw_run(dlc_backend *be, void **a, const size_t *d, int bf16)
 {
     (void)bf16;
     be->ops->adamw(be, a[0], a[1], a[2], a[3], d[0], &adam);
+}
+
+static int from_bf16_arrays(struct array_spec *s, const size_t *d)
+{
+    s[0] = (struct array_spec){ "y", OUT, d[0], 1 };
+    s[1] = (struct array_spec){ "x", IN16, d[0], 1 };
+    return 2;
+}
+
+static void from_bf16_right(double **a, int32_t **index, const size_t *d)
+{
+    (void)index;
+    memcpy(a[0], a[1], d[0] * sizeof(double));
+}
+
+static void from_bf16_run(dlc_backend *be, void **a, const size_t *d, int bf16)
+{
+    (void)bf16;
+    be->ops->from_bf16(be, a[0], a[1], d[0]);
+}
+
+/* ---- generation: matvec has the shapes of nt, w alone in bf16; attention_cached: d = R past P H K D bf16 ---- */
+
+static int matvec_arrays(struct array_spec *s, const size_t *d)
+{
+    int n = nt_arrays(s, d);
+
+    s[1].kind = IN;
+    return n;
+}
+
+static void matvec_run(dlc_backend *be, void **a, const size_t *d, int bf16)
+{
+    be->ops->matvec(be, a[0], a[1], a[2], d[0], d[1], d[2], bf16 ? DLC_BF16 : DLC_F32, (int)d[3]);
+}
+
+static int attention_cached_arrays(struct array_spec *s, const size_t *d)
+{
+    s[0] = (struct array_spec){ "y", OUT, d[0] * d[3] * d[5], 1 };
+    s[1] = (struct array_spec){ "keys", ADD16, d[4] * d[2] * d[5], 1.5 };
+    s[2] = (struct array_spec){ "values", ADD16, d[4] * d[2] * d[5], 1 };
+    s[3] = (struct array_spec){ "q", IN, d[0] * d[3] * d[5], 1.5 };
+    s[4] = (struct array_spec){ "k", IN, d[0] * d[4] * d[5], 1.5 };
+    s[5] = (struct array_spec){ "v", IN, d[0] * d[4] * d[5], 1 };
+    return 6;
+}
+
+static void put_in_cache(double *cache, const double *x, const size_t *d)
+{
+    size_t R = d[0], past = d[1], P = d[2], K = d[4], D = d[5];
+
+    for (size_t r = 0; r < R; r++)
+        for (size_t k = 0; k < K; k++)
+            for (size_t i = 0; i < D; i++) {
+                double v = x[(r * K + k) * D + i];
+
+                cache[(k * P + past + r) * D + i] = d[6] ? nearest_bf16(v) : v;
+            }
+}
+
+static void attention_cached_right(double **a, int32_t **index, const size_t *d)
+{
+    size_t R = d[0], past = d[1], P = d[2], H = d[3], K = d[4], D = d[5];
+
+    (void)index;
+    put_in_cache(a[1], a[4], d);
+    put_in_cache(a[2], a[5], d);
+    for (size_t r = 0; r < R; r++) {
+        for (size_t h = 0; h < H; h++) {
+            size_t at = (r * H + h) * D, kv = h / (H / K) * P * D;
+            double lse;
+
+            attention_row(a[0] + at, &lse, a[3] + at, a[1] + kv, a[2] + kv, past + r, D, D);
+        }
+    }
+}
+
+static void attention_cached_run(dlc_backend *be, void **a, const size_t *d, int bf16)
+{
+    struct dlc_cached shape = {
+        .R = d[0], .past = d[1], .P = d[2], .H = d[3], .K = d[4], .D = d[5], .type = bf16 ? DLC_BF16 : DLC_F32
+    };
+
+    be->ops->attention_cached(be, a[0], a[1], a[2], a[3], a[4], a[5], &shape);
 }
 
 /* ---- the list ---- */
@@ -671,6 +760,24 @@ const struct op conformance_ops[] = {
     { "to_bf16", 1, 0, to_bf16_arrays, NULL, to_bf16_right, to_bf16_run, FLAT_SHAPES },
     { "sum_squares", 1, 1e-6, sum_squares_arrays, NULL, sum_squares_right, sum_squares_run, FLAT_SHAPES },
     { "adamw", 1, 2e-6, adamw_arrays, NULL, adamw_right, adamw_run, FLAT_SHAPES },
+    { "matvec", 1, 4e-6, matvec_arrays, NULL, nt_right, matvec_run,
+      { { { 1, 1, 1, 0 }, "smallest" }, { { 1, 3, 7, 0 }, "less than a vector", 1 }, { { 1, 5, 64, 1 }, "adding" },
+        { { 1, 40, 64, 1 }, "adding", 1 }, { { 1, 700, 131, 0 }, "vectors and a tail, threads" },
+        { { 1, 700, 131, 0 }, "vectors and a tail, threads", 1 }, { { 2, 300, 129, 0 }, "two rows" },
+        { { 3, 300, 129, 1 }, "three rows, adding", 1 }, { { 4, 300, 192, 0 }, "four rows", 1 },
+        { { 9, 150, 70, 0 }, "two times four and one" }, { { 11, 150, 70, 0 }, "two times four and three", 1 } } },
+    { "attention_cached", 1, 4e-6, attention_cached_arrays, NULL, attention_cached_right, attention_cached_run,
+      { { { 1, 0, 1, 1, 1, 2, 0 }, "smallest" }, { { 1, 3, 9, 4, 2, 6, 0 }, "grouped heads, less than a vector" },
+        { { 1, 3, 9, 4, 2, 6, 1 }, "grouped heads, less than a vector", 1 },
+        { { 1, 255, 256, 2, 2, 16, 0 }, "a whole share, a full cache" },
+        { { 1, 256, 300, 3, 1, 64, 1 }, "a second share with one position", 1 },
+        { { 1, 1000, 1024, 4, 2, 72, 0 }, "four shares" }, { { 1, 1000, 1024, 4, 2, 72, 1 }, "four shares", 1 },
+        { { 5, 0, 8, 2, 1, 16, 0 }, "rows from the beginning" },
+        { { 40, 100, 150, 4, 2, 40, 0 }, "tiles of rows behind others" },
+        { { 40, 100, 150, 4, 2, 40, 1 }, "tiles of rows behind others", 1 },
+        { { 3, 62, 70, 2, 2, 130, 1 }, "long heads, across blocks", 1 } } },
+    { "from_bf16", 1, 0, from_bf16_arrays, NULL, from_bf16_right, from_bf16_run,
+      { { { 1 }, "smallest", 1 }, { { 37 }, "vectors and a tail", 1 }, { { 10003 }, "threads", 1 } } },
 };
 
 /* clang-format on */

@@ -37,7 +37,9 @@ struct kase {
 
 static bool is_bf16(const struct kase *k, int i)
 {
-    return k->specs[i].kind == OUT16 || (k->specs[i].kind == IN16 && k->shape->bf16);
+    enum array_kind kind = k->specs[i].kind;
+
+    return kind == OUT16 || ((kind == IN16 || kind == ADD16) && k->shape->bf16);
 }
 
 static size_t array_bytes(const struct kase *k, int i)
@@ -181,7 +183,9 @@ static double value_at(const struct kase *k, int i, size_t j)
 
 static bool is_output(const struct kase *k, int i)
 {
-    return k->specs[i].kind == OUT || k->specs[i].kind == ADD || k->specs[i].kind == OUT16;
+    enum array_kind kind = k->specs[i].kind;
+
+    return kind == OUT || kind == ADD || kind == OUT16 || kind == ADD16;
 }
 
 static void check_values(const struct kase *k, double **right, const char *text)

@@ -42,6 +42,8 @@ typedef struct dlc_model_tensors dlc_model_tensors;
 dlc_err dlc_model_tensors_open(dlc_model_tensors **out, const struct dlc_model_config *config, const char *folder);
 void dlc_model_tensors_close(dlc_model_tensors *t);                      /* accepts NULL */
 struct dlc_tensor_source dlc_model_tensors_source(dlc_model_tensors *t); /* valid until close */
+/* DLC_BF16 when all matrices are stored in it, so that nothing is lost by keeping them so; otherwise DLC_F32. */
+dlc_dtype dlc_model_tensors_dtype(const dlc_model_tensors *t);
 
 /* Which tokens config.json says begin and end a text (of several the first); -1 where it says nothing. */
 dlc_err dlc_model_folder_tokens(int32_t *bos, int32_t *eos, const char *folder);

@@ -201,6 +201,23 @@ static void what_was_written_is_read(void **state)
     "\"model_type\":\"qwen3\",\"vocab_size\":11,\"hidden_size\":8,\"intermediate_size\":12,\"num_hidden_layers\":2,"   \
     "\"num_attention_heads\":2"
 
+static void matrices_stored_in_bf16_are_recognised(void **state)
+{
+    static const dlc_dtype dtypes[] = { DLC_F32, DLC_BF16, DLC_F16 };
+    float *p = make_params(&llama);
+
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        dlc_model_tensors *t;
+
+        assert_int_equal(dlc_model_folder_write(here, &llama, p, dtypes[i], NULL, 0, -1), DLC_OK);
+        assert_int_equal(dlc_model_tensors_open(&t, &llama, here), DLC_OK);
+        assert_int_equal(dlc_model_tensors_dtype(t), dtypes[i] == DLC_BF16 ? DLC_BF16 : DLC_F32);
+        dlc_model_tensors_close(t);
+    }
+    dlc_free(p);
+}
+
 static void configurations_that_differ_are_refused(void **state)
 {
     static const struct {
@@ -489,6 +506,7 @@ int main(void)
         cmocka_unit_test_setup(files_are_as_other_tools_want_them, make_here),
         cmocka_unit_test_setup(end_of_text_is_looked_up_in_the_tokenizer, make_here),
         cmocka_unit_test(what_was_written_is_read),
+        cmocka_unit_test(matrices_stored_in_bf16_are_recognised),
         cmocka_unit_test(configurations_that_differ_are_refused),
         cmocka_unit_test_setup(configurations_of_all_generations_are_read, make_here),
         cmocka_unit_test_setup(parameters_that_do_not_fit_are_refused, make_here),

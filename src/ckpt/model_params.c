@@ -242,6 +242,17 @@ struct dlc_tensor_source dlc_model_tensors_source(dlc_model_tensors *l)
     return (struct dlc_tensor_source){ read_tensor, l };
 }
 
+dlc_dtype dlc_model_tensors_dtype(const dlc_model_tensors *l)
+{
+    for (size_t i = 0; i < l->n_table; i++) {
+        const struct dlc_st_tensor *t = dlc_st_find(l->file_of[i], l->table[i].name);
+
+        if (l->table[i].n_dims == 2 && strcmp(t->dtype_name, "BF16") != 0)
+            return DLC_F32;
+    }
+    return DLC_BF16;
+}
+
 dlc_err dlc_model_folder_params(float *params, const struct dlc_model_config *config, const char *folder)
 {
     dlc_model_tensors *l;

@@ -100,6 +100,25 @@ static void any_prompt_gives_valid_json(void **state)
     dlc_buf_fini(&text);
 }
 
+/* A model stored in f32 computes in f32 unless told; a prompt beyond the context comes in chunks in both. */
+static void precision_can_be_chosen(void **state)
+{
+    struct dlc_buf plain = { 0 }, text = { 0 };
+
+    (void)state;
+    assert_int_equal(diloco(&plain, "", "generate m --prompt Hello --tokens 40 --temperature 1", BOTH), 0);
+    assert_int_equal(diloco(&text, "", "generate m --prompt Hello --tokens 40 --temperature 1 --precision f32", BOTH),
+                     0);
+    assert_string_equal(plain.data, text.data);
+    assert_int_equal(diloco(&plain, "seq 200 |", "generate m --prompt - --tokens 40 --precision bf16", BOTH), 0);
+    assert_int_equal(diloco(&text, "seq 200 |", "generate m --prompt - --tokens 40 --precision bf16", BOTH), 0);
+    assert_string_equal(plain.data, text.data);
+    assert_int_equal(diloco(&text, "", "generate m --precision f16", ERRORS), 2);
+    assert_non_null(strstr(text.data, "precision"));
+    dlc_buf_fini(&plain);
+    dlc_buf_fini(&text);
+}
+
 static void folders_that_do_not_fit_are_refused(void **state)
 {
     struct dlc_buf text = { 0 };
@@ -119,6 +138,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_same_seed_gives_the_same_text),
         cmocka_unit_test(any_prompt_gives_valid_json),
+        cmocka_unit_test(precision_can_be_chosen),
         cmocka_unit_test(folders_that_do_not_fit_are_refused),
     };
 

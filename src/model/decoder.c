@@ -1,98 +1,138 @@
-/* Generation, one position at a time.
- *
- * The same operations as the forward pass, with one row; only attention is written differently: the query row against
- * the cached keys and values as two small matrix products and a softmax. The cache of a layer is [K][positions][D], so
- * that each key/value head is one matrix and the H/K query heads that share it are its rows. */
+/* Generation: creation of a decoder, its memory, and the feeding of tokens in chunks. */
 #include <assert.h>
-#include <math.h>
 
 #include "base/mem.h"
-#include "model/model_internal.h"
+#include "model/decoder_internal.h"
 
-struct dlc_decoder {
-    dlc_model *model;
-    int max_positions, position;
+#define ALIGN 64
 
-    char *block; /* all arrays below */
-    size_t block_bytes;
-    float *rope;                 /* [max_positions][D/2][2] */
-    float *keys, *values;        /* [L][K][max_positions][D] */
-    float *x, *x_mid, *h;        /* [C] */
-    float *q, *q_pre, *k, *y;    /* [H*D], [H*D], [K*D], [H*D] */
-    float *gate, *up, *act;      /* [F] */
-    float *scores;               /* [H/K][max_positions] */
-    float *logits;               /* [V] */
-    dlc_bf16 *operand;           /* [max(C, H*D, F)] what a product reads, in bf16 */
-};
+/* Rows of a prompt at once: enough for products of matrices to be at their speed, few enough to be small beside the
+ * weights. */
+#define CHUNK_ROWS 256
 
-static void *take(dlc_decoder *dec, size_t n, size_t size_bytes)
+static void *take(char *block, size_t *size_bytes, size_t n, size_t element_bytes)
 {
-    void *p = dec->block ? dec->block + dec->block_bytes : NULL;
+    void *p = block ? block + *size_bytes : NULL;
 
-    dec->block_bytes += (n * size_bytes + 63) / 64 * 64;
+    *size_bytes += (n * element_bytes + ALIGN - 1) / ALIGN * ALIGN;
     return p;
 }
 
-/* Measures with block NULL, else places. */
+/* Measures with blocks NULL, else places. */
 static void plan(dlc_decoder *dec)
 {
-    const struct dlc_model_config *c = &dec->model->config;
-    struct dlc__dims d = dlc__dims(c);
-    size_t P = (size_t)dec->max_positions, cache = (size_t)c->n_layers * P * d.KD;
-    size_t widest = d.C > d.HD ? d.C : d.HD;
+    struct dlc__dims d = dlc__dims(&dec->config);
+    size_t P = (size_t)dec->max_positions, cache = (size_t)dec->config.n_layers * P * d.KD;
+    size_t widest = d.C > d.HD ? d.C : d.HD, R, qkv, *used = &dec->scratch_bytes;
+    char *block = dec->scratch_block;
 
     widest = widest > d.F ? widest : d.F;
-    dec->block_bytes = 0;
-    dec->rope = take(dec, P * d.D, sizeof(float));
-    dec->keys = take(dec, cache, sizeof(float));
-    dec->values = take(dec, cache, sizeof(float));
-    dec->x = take(dec, d.C, sizeof(float));
-    dec->x_mid = take(dec, d.C, sizeof(float));
-    dec->h = take(dec, d.C, sizeof(float));
-    dec->q = take(dec, d.HD, sizeof(float));
-    dec->q_pre = take(dec, d.HD, sizeof(float));
-    dec->k = take(dec, d.KD, sizeof(float));
-    dec->y = take(dec, d.HD, sizeof(float));
-    dec->gate = take(dec, d.F, sizeof(float));
-    dec->up = take(dec, d.F, sizeof(float));
-    dec->act = take(dec, d.F, sizeof(float));
-    dec->scores = take(dec, d.H / d.K * P, sizeof(float));
-    dec->logits = take(dec, d.V, sizeof(float));
-    dec->operand = take(dec, widest, sizeof(dlc_bf16));
+    R = dec->chunk = P < CHUNK_ROWS ? P : CHUNK_ROWS;
+    qkv = R * (d.HD + 2 * d.KD);
+    dec->cache_bytes = dec->scratch_bytes = 0;
+    dec->keys = take(dec->cache_block, &dec->cache_bytes, cache, dlc_dtype_size(dec->type));
+    dec->values = take(dec->cache_block, &dec->cache_bytes, cache, dlc_dtype_size(dec->type));
+    dec->rope = take(block, used, P * d.D, sizeof(float));
+    dec->x = take(block, used, R * d.C, sizeof(float));
+    dec->h = take(block, used, R * d.C, sizeof(float));
+    dec->qkv = take(block, used, qkv, sizeof(float));
+    dec->pre = dec->config.qk_norm ? take(block, used, qkv, sizeof(float)) : dec->qkv;
+    dec->y = take(block, used, R * d.HD, sizeof(float));
+    dec->gate_up = take(block, used, 2 * R * d.F, sizeof(float));
+    dec->act = take(block, used, R * d.F, sizeof(float));
+    dec->logits = take(block, used, d.V, sizeof(float));
+    dec->operand = dec->type == DLC_BF16 ? take(block, used, R * widest, sizeof(dlc_bf16)) : NULL;
+}
+
+static dlc_err check_positions(int max_positions)
+{
+    if (max_positions < 1 || max_positions > 1 << 24)
+        return dlc_fail(DLC_EUSAGE, "decoder: %d positions; must be 1 to %d", max_positions, 1 << 24);
+    return DLC_OK;
+}
+
+static dlc_dtype type_of(dlc_precision precision)
+{
+    return precision == DLC_PRECISION_BF16 ? DLC_BF16 : DLC_F32;
+}
+
+static dlc_err alloc_blocks(dlc_decoder *dec)
+{
+    void *block;
+
+    plan(dec);
+    DLC_TRY(dlc_backend_alloc(dec->be, &block, dec->cache_bytes, "key/value cache"));
+    dec->cache_block = block;
+    DLC_TRY(dlc_backend_alloc(dec->be, &block, dec->scratch_bytes, "decoder scratch"));
+    dec->scratch_block = block;
+    plan(dec);
+    dlc__rope_table(dec->rope, (size_t)dec->max_positions, dec->config.head_dim, dec->config.rope_theta);
+    return DLC_OK;
+}
+
+/* model NULL: alone. */
+static dlc_err create(dlc_decoder **out, const struct dlc_model_config *config, const dlc_model *model, dlc_dtype type,
+                      dlc_backend *be, int max_positions)
+{
+    dlc_decoder *dec;
+    dlc_err err;
+
+    DLC_TRY(check_positions(max_positions));
+    dec = dlc_calloc(1, sizeof *dec);
+    if (!dec)
+        return DLC_ENOMEM;
+    dec->config = *config;
+    dec->be = be;
+    dec->type = type;
+    dec->max_positions = max_positions;
+    if (model)
+        DLC_TRY_TO(fail, dlc__decoder_weights_borrow(&dec->weights, model));
+    else
+        DLC_TRY_TO(fail, dlc__decoder_weights_own(&dec->weights, config, type, be));
+    DLC_TRY_TO(fail, alloc_blocks(dec));
+    *out = dec;
+    return DLC_OK;
+fail:
+    dlc_decoder_destroy(dec);
+    return err;
 }
 
 dlc_err dlc_decoder_create(dlc_decoder **out, dlc_model *model, int max_positions)
 {
-    const struct dlc_model_config *c = &model->config;
-    dlc_decoder *dec;
-    void *block;
-
     *out = NULL;
-    if (max_positions < 1 || max_positions > 1 << 24)
-        return dlc_fail(DLC_EUSAGE, "decoder: %d positions; must be 1 to %d", max_positions, 1 << 24);
-    dec = dlc_calloc(1, sizeof *dec);
-    if (!dec)
-        return DLC_ENOMEM;
-    dec->model = model;
-    dec->max_positions = max_positions;
-    plan(dec);
-    if (dlc_backend_alloc(model->be, &block, dec->block_bytes, "key/value cache") != DLC_OK) {
-        dlc_free(dec);
-        return DLC_ENOMEM;
-    }
-    dec->block = block;
-    plan(dec);
-    dlc__rope_table(dec->rope, (size_t)max_positions, c->head_dim, c->rope_theta);
-    *out = dec;
-    return DLC_OK;
+    return create(out, &model->config, model, model->in, model->be, max_positions);
+}
+
+dlc_err dlc_decoder_create_alone(dlc_decoder **out, const struct dlc_model_config *config, dlc_precision precision,
+                                 dlc_backend *backend, int max_positions)
+{
+    *out = NULL;
+    DLC_TRY(dlc_model_config_check(config));
+    return create(out, config, NULL, type_of(precision), backend, max_positions);
 }
 
 void dlc_decoder_destroy(dlc_decoder *dec)
 {
     if (!dec)
         return;
-    dlc_backend_free(dec->model->be, dec->block, dec->block_bytes);
+    dlc_backend_free(dec->be, dec->cache_block, dec->cache_bytes);
+    dlc_backend_free(dec->be, dec->scratch_block, dec->scratch_bytes);
+    dlc__decoder_weights_fini(&dec->weights, dec->be);
     dlc_free(dec);
+}
+
+void dlc_decoder_memory_plan(struct dlc_decoder_memory *out, const struct dlc_model_config *config,
+                             dlc_precision precision, int max_positions)
+{
+    struct dlc_decoder dec = { .config = *config, .type = type_of(precision), .max_positions = max_positions };
+
+    plan(&dec);
+    *out = (struct dlc_decoder_memory){
+        .weights = dlc__decoder_weights_bytes(config, dec.type),
+        .cache = dec.cache_bytes,
+        .scratch = dec.scratch_bytes,
+        .loading = dlc__decoder_weights_loading(config, dec.type) * sizeof(float),
+    };
 }
 
 void dlc_decoder_reset(dlc_decoder *dec)
@@ -105,124 +145,25 @@ int dlc_decoder_position(const dlc_decoder *dec)
     return dec->position;
 }
 
-/* y[N] = x[K] w[N][K]^T */
-static void project(dlc_decoder *dec, float *y, const float *x, size_t at, size_t N, size_t K)
+const float *dlc_decoder_prefill(dlc_decoder *dec, const int32_t *tokens, size_t n)
 {
-    dlc_model *m = dec->model;
-
-    m->be->ops->matmul_nt(m->be, y, dlc__operand(m, dec->operand, x, K), dlc__weight(m, at), 1, N, K, m->in, 0);
-}
-
-/* In place; a non-finite score makes the row non-finite. */
-static void softmax(float *x, size_t n)
-{
-    float max = x[0], sum = 0;
-
-    for (size_t i = 1; i < n; i++)
-        max = x[i] > max ? x[i] : max;
+    assert(n >= 1);
     for (size_t i = 0; i < n; i++)
-        sum += x[i] = expf(x[i] - max);
-    for (size_t i = 0; i < n; i++)
-        x[i] /= sum;
-}
+        assert(tokens[i] >= 0 && tokens[i] < dec->config.vocab_size);
+    if (n > (size_t)(dec->max_positions - dec->position))
+        return NULL;
+    while (n > 0) {
+        size_t R = n < dec->chunk ? n : dec->chunk;
 
-static void attend(dlc_decoder *dec, int layer)
-{
-    dlc_model *m = dec->model;
-    const struct dlc_ops *ops = m->be->ops;
-    struct dlc__dims d = dlc__dims(&m->config);
-    size_t P = (size_t)dec->max_positions, n = (size_t)dec->position + 1, group = d.H / d.K;
-    float scale = 1 / sqrtf((float)d.D);
-
-    for (size_t k = 0; k < d.K; k++) {
-        size_t cache = ((size_t)layer * d.K + k) * P * d.D, head = k * group * d.D;
-
-        ops->matmul_nt(m->be, dec->scores, dec->q + head, dec->keys + cache, group, n, d.D, DLC_F32, 0);
-        for (size_t g = 0; g < group; g++) {
-            float *row = dec->scores + g * n;
-
-            for (size_t i = 0; i < n; i++)
-                row[i] *= scale;
-            softmax(row, n);
-        }
-        ops->matmul_nn(m->be, dec->y + head, dec->scores, dec->values + cache, group, n, d.D, DLC_F32, 0);
+        dlc__decoder_feed(dec, tokens, R, n == R);
+        dec->position += (int)R;
+        tokens += R;
+        n -= R;
     }
-}
-
-/* Puts the position's key or value [K*D] into its places in the cache. */
-static void remember(float *cache, const dlc_decoder *dec, int layer, const float *row)
-{
-    struct dlc__dims d = dlc__dims(&dec->model->config);
-    size_t P = (size_t)dec->max_positions;
-
-    for (size_t k = 0; k < d.K; k++) {
-        float *to = cache + (((size_t)layer * d.K + k) * P + (size_t)dec->position) * d.D;
-
-        memcpy(to, row + k * d.D, d.D * sizeof *to);
-    }
-}
-
-/* Norm over each head (Qwen3) and rotation; result in `out`, which may be `pre` without qk_norm. */
-static void place_heads(dlc_decoder *dec, float *out, const float *pre, const float *gain, size_t heads)
-{
-    dlc_model *m = dec->model;
-    size_t D = (size_t)m->config.head_dim;
-
-    if (m->config.qk_norm)
-        m->be->ops->rmsnorm_fwd(m->be, out, NULL, pre, gain, heads, D, (float)m->config.norm_eps);
-    m->be->ops->rope(m->be, out, dec->rope, 1, 1, (size_t)dec->position, heads, D, 0);
-}
-
-static void attention_half(dlc_decoder *dec, int layer, const size_t *at)
-{
-    dlc_model *m = dec->model;
-    const struct dlc_ops *ops = m->be->ops;
-    struct dlc__dims d = dlc__dims(&m->config);
-    float *pre = m->config.qk_norm ? dec->q_pre : dec->q;
-
-    ops->rmsnorm_fwd(m->be, dec->h, NULL, dec->x, m->params + at[DLC__NORM1], 1, d.C, (float)m->config.norm_eps);
-    project(dec, pre, dec->h, at[DLC__Q], d.HD, d.C);
-    place_heads(dec, dec->q, pre, m->params + at[DLC__Q_NORM], d.H);
-    pre = m->config.qk_norm ? dec->q_pre : dec->k;
-    project(dec, pre, dec->h, at[DLC__K], d.KD, d.C);
-    place_heads(dec, dec->k, pre, m->params + at[DLC__K_NORM], d.K);
-    remember(dec->keys, dec, layer, dec->k);
-    project(dec, dec->k, dec->h, at[DLC__V], d.KD, d.C);
-    remember(dec->values, dec, layer, dec->k);
-    attend(dec, layer);
-    project(dec, dec->x_mid, dec->y, at[DLC__O], d.C, d.HD);
-    ops->add(m->be, dec->x_mid, dec->x, d.C);
-}
-
-static void mlp_half(dlc_decoder *dec, const size_t *at)
-{
-    dlc_model *m = dec->model;
-    const struct dlc_ops *ops = m->be->ops;
-    struct dlc__dims d = dlc__dims(&m->config);
-
-    ops->rmsnorm_fwd(m->be, dec->h, NULL, dec->x_mid, m->params + at[DLC__NORM2], 1, d.C, (float)m->config.norm_eps);
-    project(dec, dec->gate, dec->h, at[DLC__GATE], d.F, d.C);
-    project(dec, dec->up, dec->h, at[DLC__UP], d.F, d.C);
-    ops->swiglu_fwd(m->be, dec->act, dec->gate, dec->up, d.F);
-    project(dec, dec->x, dec->act, at[DLC__DOWN], d.C, d.F);
-    ops->add(m->be, dec->x, dec->x_mid, d.C);
+    return dec->logits;
 }
 
 const float *dlc_decoder_step(dlc_decoder *dec, int32_t token)
 {
-    dlc_model *m = dec->model;
-    struct dlc__dims d = dlc__dims(&m->config);
-
-    assert(token >= 0 && token < m->config.vocab_size);
-    if (dec->position == dec->max_positions)
-        return NULL;
-    m->be->ops->embed_fwd(m->be, dec->x, &token, m->params + m->embed_at, 1, d.C);
-    for (int l = 0; l < m->config.n_layers; l++) {
-        attention_half(dec, l, m->layer_at[l].at);
-        mlp_half(dec, m->layer_at[l].at);
-    }
-    m->be->ops->rmsnorm_fwd(m->be, dec->h, NULL, dec->x, m->params + m->norm_f_at, 1, d.C, (float)m->config.norm_eps);
-    project(dec, dec->logits, dec->h, m->head_at, d.V, d.C);
-    dec->position++;
-    return dec->logits;
+    return dlc_decoder_prefill(dec, &token, 1);
 }

@@ -107,13 +107,35 @@ void dlc_model_zero_grads(dlc_model *model);
 /* Logits [T][V] of one sequence, T <= max_seq, all at once: for tests and other small uses. No allocation. */
 void dlc_model_logits(dlc_model *model, float *out, const int32_t *tokens, int T);
 
-/* Generation: one sequence, with a key/value cache of `max_positions`. */
+/* Generation: one sequence, with a key/value cache of `max_positions`. With bf16 the weights are read in bf16, keys and
+ * values are kept in bf16, and everything between is f32 (but for the rows of a prompt, whose products may round their
+ * inputs as training does). No allocation after creation.
+ *
+ * _create reads a model's weights, which must outlive it. _create_alone holds its own, zero until loaded, and nothing
+ * else: no gradients, no activations of a batch, and in bf16 no f32 masters, so that embeddings are rounded too. */
 typedef struct dlc_decoder dlc_decoder;
 dlc_err dlc_decoder_create(dlc_decoder **out, dlc_model *model, int max_positions);
+dlc_err dlc_decoder_create_alone(dlc_decoder **out, const struct dlc_model_config *config, dlc_precision precision,
+                                 dlc_backend *backend, int max_positions);
 void dlc_decoder_destroy(dlc_decoder *decoder); /* accepts NULL */
+
+/* The weights of a decoder alone. `read` gives all values of the tensor with this place in the parameter table; its
+ * first error is returned. */
+dlc_err dlc_decoder_load(dlc_decoder *decoder, dlc_err (*read)(float *out, void *arg, size_t index), void *arg);
+
+/* Bytes that _create_alone allocates, exactly; loading in bf16 needs the largest tensor in f32 for a while. */
+struct dlc_decoder_memory {
+    size_t weights, cache, scratch, loading;
+};
+void dlc_decoder_memory_plan(struct dlc_decoder_memory *out, const struct dlc_model_config *config,
+                             dlc_precision precision, int max_positions);
+
 void dlc_decoder_reset(dlc_decoder *decoder);
 int dlc_decoder_position(const dlc_decoder *decoder); /* tokens fed so far */
 /* Feeds one token and gives the logits [V] of the next one; valid until the next call. NULL when the cache is full. */
 const float *dlc_decoder_step(dlc_decoder *decoder, int32_t token);
+/* Feeds n >= 1 tokens, many at a time, and gives the logits after the last: those of n steps but for rounding. NULL, and
+ * nothing fed, when the cache has not room for all. */
+const float *dlc_decoder_prefill(dlc_decoder *decoder, const int32_t *tokens, size_t n);
 
 #endif

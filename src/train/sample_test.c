@@ -5,8 +5,10 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/rng.h"
 #include "train/sample.h"
 
 #define V 5
@@ -86,6 +88,62 @@ static void frequencies_are_the_softmax(void **state)
     assert_true(fabs(counts[3] - 40000 * 16 / 30.0) < 600); /* squares of the weights: 1 4 9 16 */
 }
 
+static int by_size(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+
+    return (x < y) - (x > y);
+}
+
+/* A vocabulary of real size: what is drawn lies within the limits found by sorting everything, and all of a small
+ * nucleus is met. */
+static void limits_hold_in_a_large_vocabulary(void **state)
+{
+    enum { N = 50257, DRAWS = 300 };
+    static const struct {
+        double scale, temperature;
+        int top_k;
+        double top_p;
+        const char *why;
+    } rows[] = {
+        { 3, 1, 40, 1, "top-k" },         { 3, 1, 0, 0.5, "top-p" },   { 3, 0.7, 40, 0.5, "both" },
+        { 3, 1, 0, 0.999, "nearly all" }, { 0.01, 1, 0, 0.3, "flat" }, { 1e30, 1e29, 7, 1, "huge logits" },
+    };
+    float *logits = dlc_alloc(N * sizeof *logits), *sorted = dlc_alloc(N * sizeof *sorted);
+
+    (void)state;
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        int n = rows[r].top_k ? rows[r].top_k : N, n_limit = 0, n_below = 0;
+        double sum = 0, kept = 0;
+        dlc_sampler *s;
+
+        for (int i = 0; i < N; i++)
+            sorted[i] = logits[i] = (float)(rows[r].scale * dlc_rng_normal(9, 9, (uint64_t)i));
+        qsort(sorted, N, sizeof *sorted, by_size);
+        for (int i = 0; i < n; i++)
+            sum += exp(((double)sorted[i] - sorted[0]) / rows[r].temperature);
+        while (n_limit < n && kept < rows[r].top_p * sum)
+            kept += exp(((double)sorted[n_limit++] - sorted[0]) / rows[r].temperature);
+        assert_int_equal(
+            dlc_sampler_create(&s, &(struct dlc_sampling){ rows[r].temperature, rows[r].top_k, rows[r].top_p, 3 }, N),
+            DLC_OK);
+        for (uint64_t i = 0; i < DRAWS; i++) {
+            float drawn = logits[dlc_sampler_next(s, logits, i)];
+
+            /* One more may be in where rounding decides. */
+            if (drawn < sorted[n_limit < N ? n_limit : N - 1])
+                fail_msg("%s: drew a logit of %g; %d tokens from %g up may be", rows[r].why, (double)drawn, n_limit,
+                         (double)sorted[n_limit - 1]);
+            n_below += drawn <= sorted[n_limit / 2];
+        }
+        if (n_below == 0)
+            fail_msg("%s: none of the less likely half of %d tokens was drawn", rows[r].why, n_limit);
+        dlc_sampler_destroy(s);
+    }
+    dlc_free(logits);
+    dlc_free(sorted);
+}
+
 static void the_seed_decides(void **state)
 {
     const float logits[V] = { 0, 0, 0, 0, 0 };
@@ -120,7 +178,7 @@ static void settings_are_checked(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         assert_int_equal(dlc_sampler_create(&s, &wrong[i], V), DLC_EUSAGE);
-    for (uint64_t n = 1; n <= 2; n++) {
+    for (uint64_t n = 1; n <= 4; n++) {
         dlc_mem_fail_at(n);
         assert_int_equal(dlc_sampler_create(&s, &(struct dlc_sampling){ 1, 0, 1, 1 }, V), DLC_ENOMEM);
         assert_null(s);
@@ -133,6 +191,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_what_may_be_drawn_is_drawn),
         cmocka_unit_test(frequencies_are_the_softmax),
+        cmocka_unit_test(limits_hold_in_a_large_vocabulary),
         cmocka_unit_test(the_seed_decides),
         cmocka_unit_test(settings_are_checked),
     };

@@ -135,6 +135,7 @@ dlc_err dlc_cpu_create(dlc_backend **out, const char *isa, const char *matmul, i
     dlc_cpu_ops_rows(&cpu->ops);
     dlc_cpu_ops_attention(&cpu->ops);
     dlc_cpu_ops_flat(&cpu->ops);
+    dlc_cpu_ops_decode(&cpu->ops);
     DLC_TRY_TO(fail, dlc_pool_create(&cpu->be.pool, cpu->n_threads));
     DLC_TRY_TO(fail, alloc_scratch(cpu));
     DLC_TRY_TO(fail, choose_matmul(cpu, matmul));

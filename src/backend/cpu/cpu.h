@@ -58,5 +58,6 @@ void dlc_cpu_ops_matmul(struct dlc_ops *ops);
 void dlc_cpu_ops_rows(struct dlc_ops *ops);
 void dlc_cpu_ops_attention(struct dlc_ops *ops);
 void dlc_cpu_ops_flat(struct dlc_ops *ops);
+void dlc_cpu_ops_decode(struct dlc_ops *ops);
 
 #endif

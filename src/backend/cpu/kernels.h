@@ -51,6 +51,15 @@ static inline size_t dlc_attention_n_tiles(const struct dlc_attention_shape *s)
     return (s->T + DLC_ATTENTION_TILE - 1) / DLC_ATTENTION_TILE;
 }
 
+/* Attention over a cache: R rows of the G query heads that share one key/value head against positions [begin, end) of
+ * it, row r only against those below `seen` + r. q and o: rows H*D values apart, heads D; max and sum: rows H apart.
+ * o = sum_j exp(s_j - max) v_j, sum = sum_j exp(s_j - max): parts over different positions can be merged. A row that
+ * sees nothing has max -infinity and zeros. */
+struct dlc_cached_part {
+    size_t R, G, H, D, seen, begin, end;
+    dlc_dtype type;
+};
+
 typedef void dlc_matmul_fn(const struct dlc_product *p, float *scratch);
 typedef void dlc_embed_fwd_fn(float *y, const int32_t *tokens, const float *table, size_t R, size_t C);
 /* Columns [c_begin, c_end) of dtable. */
@@ -77,6 +86,12 @@ typedef void dlc_add_fn(float *y, const float *x, size_t n);
 typedef void dlc_to_bf16_fn(dlc_bf16 *y, const float *x, size_t n);
 typedef double dlc_sum_squares_fn(const float *x, size_t n);
 typedef void dlc_adamw_fn(float *p, float *m, float *v, const float *grad, size_t n, const struct dlc_adamw *a);
+/* Rows of y are ldy apart; w has N rows. */
+typedef void dlc_matvec_fn(float *y, size_t ldy, const float *x, const void *w, size_t R, size_t N, size_t K,
+                           dlc_dtype type, int accumulate);
+typedef void dlc_attention_cached_fn(float *o, float *max, float *sum, const float *q, const void *keys,
+                                     const void *values, const struct dlc_cached_part *part);
+typedef void dlc_from_bf16_fn(float *y, const dlc_bf16 *x, size_t n);
 typedef void dlc_exp_fn(float *y, const float *x, size_t n); /* not an operation: lets a test measure its error */
 
 struct dlc_kernels {
@@ -95,6 +110,9 @@ struct dlc_kernels {
     dlc_to_bf16_fn *to_bf16;
     dlc_sum_squares_fn *sum_squares;
     dlc_adamw_fn *adamw;
+    dlc_matvec_fn *matvec;
+    dlc_attention_cached_fn *attention_cached;
+    dlc_from_bf16_fn *from_bf16;
     dlc_exp_fn *exp;
 };
 
@@ -118,6 +136,9 @@ dlc_add_fn DLC_KERNEL(add);
 dlc_to_bf16_fn DLC_KERNEL(to_bf16);
 dlc_sum_squares_fn DLC_KERNEL(sum_squares);
 dlc_adamw_fn DLC_KERNEL(adamw);
+dlc_matvec_fn DLC_KERNEL(matvec);
+dlc_attention_cached_fn DLC_KERNEL(attention_cached);
+dlc_from_bf16_fn DLC_KERNEL(from_bf16);
 dlc_exp_fn DLC_KERNEL(exp);
 
 #endif

@@ -18,6 +18,9 @@ void dlc_kernels_ref(struct dlc_kernels *k)
         .to_bf16 = dlc_to_bf16_ref,
         .sum_squares = dlc_sum_squares_ref,
         .adamw = dlc_adamw_ref,
+        .matvec = dlc_matvec_ref,
+        .attention_cached = dlc_attention_cached_ref,
+        .from_bf16 = dlc_from_bf16_ref,
         .exp = dlc_exp_ref,
     };
 }

@@ -67,6 +67,14 @@ static inline void v_store_n(float *p, vf v, size_t n)
     _mm512_mask_storeu_ps(p, first_lanes(n), v);
 }
 
+/* bf16 values as floats; exact. */
+static inline vf v_load_bf16(const dlc_bf16 *p)
+{
+    __m512i bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p));
+
+    return _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
+}
+
 static inline float v_sum(vf v)
 {
     return _mm512_reduce_add_ps(v);
@@ -158,6 +166,14 @@ static inline void v_store_n(float *p, vf v, size_t n)
     _mm256_maskstore_ps(p, first_lanes(n), v);
 }
 
+/* bf16 values as floats; exact. */
+static inline vf v_load_bf16(const dlc_bf16 *p)
+{
+    __m256i bits = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+
+    return _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
+}
+
 static inline float v_sum(vf v)
 {
     __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
@@ -196,6 +212,25 @@ static inline double v_sum_d(vd v)
 #else
 #error "simd.h has no section for these compiler flags"
 #endif
+
+/* The first n < W values; the other lanes are 0 and their memory is not touched. */
+static inline vf v_load_bf16_n(const dlc_bf16 *p, size_t n)
+{
+    dlc_bf16 some[W] = { 0 };
+
+    memcpy(some, p, n * sizeof *p);
+    return v_load_bf16(some);
+}
+
+/* The same for an array of either type, from value `at` on. */
+static inline __attribute__((always_inline)) vf v_load_as(const void *p, size_t at, const dlc_dtype type)
+{
+    return type == DLC_BF16 ? v_load_bf16((const dlc_bf16 *)p + at) : v_load((const float *)p + at);
+}
+static inline __attribute__((always_inline)) vf v_load_as_n(const void *p, size_t at, size_t n, const dlc_dtype type)
+{
+    return type == DLC_BF16 ? v_load_bf16_n((const dlc_bf16 *)p + at, n) : v_load_n((const float *)p + at, n);
+}
 
 /* min(n, W) values from p, for loops that count down a tail. */
 static inline vf v_load_upto(const float *p, size_t n)

@@ -17,5 +17,8 @@ void DLC_KERNEL(kernels)(struct dlc_kernels *k)
     k->to_bf16 = DLC_KERNEL(to_bf16);
     k->sum_squares = DLC_KERNEL(sum_squares);
     k->adamw = DLC_KERNEL(adamw);
+    k->matvec = DLC_KERNEL(matvec);
+    k->attention_cached = DLC_KERNEL(attention_cached);
+    k->from_bf16 = DLC_KERNEL(from_bf16);
     k->exp = DLC_KERNEL(exp);
 }
