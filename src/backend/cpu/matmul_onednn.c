@@ -245,11 +245,23 @@ static int multiply_by_sgemm(const struct dlc_product *p)
                       p->accumulate ? 1 : 0, p->c, (dnnl_dim_t)p->ldc) == dnnl_success;
 }
 
+/* oneDNN copies columns of a transposed `a` one by one. Where these lie a multiple of the page apart, as in the head's
+ * gradient with a round vocabulary, they push each other out of the first cache, and it takes twice as long as we do.
+ */
+static int columns_collide(const struct dlc_product *p)
+{
+    return p->a.transposed && p->a.ld * dlc_dtype_size(p->a.dtype) % 4096 == 0 && p->K >= 64;
+}
+
 static void multiply(struct dlc_cpu *cpu, int worker, const struct dlc_product *p)
 {
     struct onednn *o = cpu->lib_state;
     int f32 = p->a.dtype == DLC_F32, done = 0;
 
+    if (f32 && columns_collide(p) && !cpu->plain_only) {
+        dlc_matmul_builtin(cpu, worker, p);
+        return;
+    }
     if (o->set_omp_threads)
         o->set_omp_threads(1); /* a setting of the calling thread; some nanoseconds */
     if (f32 && !o->f32_by_primitives)
@@ -286,6 +298,8 @@ static void limit_instructions(dlc_isa isa)
         (void)dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx2);
     else if (isa == DLC_ISA_AVX512)
         (void)dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_vnni);
+    else if (isa == DLC_ISA_AVX512BF16)
+        (void)dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16);
 }
 
 static dlc_err open_with(struct dlc_cpu *cpu, int f32_by_primitives)
@@ -299,7 +313,7 @@ static dlc_err open_with(struct dlc_cpu *cpu, int f32_by_primitives)
     if (!o)
         return DLC_ENOMEM;
     o->f32_by_primitives = f32_by_primitives;
-    o->has_bf16 = cpu->isa == DLC_ISA_AVX512BF16;
+    o->has_bf16 = cpu->isa >= DLC_ISA_AVX512BF16;
     /* Looked up rather than linked: which OpenMP the library brings, if any, is its own affair. */
     *(void **)&o->set_omp_threads = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
     o->slots = dlc_calloc((size_t)cpu->n_threads * N_SLOTS, sizeof *o->slots);

@@ -267,4 +267,28 @@ static inline vf v_exp(vf x)
     return v_scale2(v_set(1) + p, n);
 }
 
+/* Matrices are turned around in blocks of GROUP x GROUP, whatever W is. */
+enum { GROUP = 8 };
+
+/* r[i][j] becomes r[j][i]. */
+static inline void transpose_group(__m256 r[GROUP])
+{
+    __m256 t[GROUP], u[GROUP];
+
+    for (int i = 0; i < GROUP; i += 2) {
+        t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+        t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < GROUP; i += 4) {
+        u[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+        u[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
+        u[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+        u[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+    }
+    for (int i = 0; i < 4; i++) {
+        r[i] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x20);
+        r[i + 4] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x31);
+    }
+}
+
 #endif
