@@ -1,5 +1,8 @@
 /* Causal attention by tiles of 64 queries and 64 keys; formulas in ref/attention.c. Tiles right of the diagonal are
- * skipped.
+ * skipped, and on it most of what lies right of it.
+ *
+ * Rows of a head stand H*D values apart, often a power of two: 64 of them fall on few lines of the first cache and push
+ * each other out. So every tile is copied to where its rows are neighbours before products read it many times.
  *
  * Forward: scores of a tile are made transposed (keys down, queries along the vectors), so that the softmax over keys
  * works on whole vectors of queries with no sums across lanes, and only the queries have to be turned around, once for
@@ -12,21 +15,48 @@
 
 enum { TILE = DLC_ATTENTION_TILE, N_VECTORS = TILE / W };
 
-/* to[d][i] = from[i][d], rows of `to` TILE apart; columns beyond n are 0 so that whole vectors can be used. */
+/* to[i][d] = from[i][d], rows of `to` D apart. */
+static void gather(float *to, const float *from, size_t row, size_t n, size_t D)
+{
+    for (size_t i = 0; i < n; i++, to += D, from += row)
+        for (size_t d = 0; d < D; d += W)
+            v_store_upto(to + d, v_load_upto(from + d, D - d), D - d);
+}
+
+static void turn_singly(float *to, const float *from, size_t row, size_t i, size_t n, size_t d, size_t D, float scale)
+{
+    for (size_t at = d; i < n; i++)
+        for (d = at; d < D; d++)
+            to[d * TILE + i] = from[i * row + d] * scale;
+}
+
+/* to[d][i] = from[i][d] * scale, rows of `to` TILE apart; columns beyond n are 0 so that whole vectors can be used. */
 static void turn(float *to, const float *from, size_t row, size_t n, size_t D, float scale)
 {
-    for (size_t i = 0; i < n; i++)
-        for (size_t d = 0; d < D; d++)
-            to[d * TILE + i] = from[i * row + d] * scale;
-    for (size_t d = 0; d < D; d++)
-        for (size_t i = n; i < TILE; i++)
-            to[d * TILE + i] = 0;
+    size_t i = 0, whole = D / GROUP * GROUP;
+
+    for (; i + GROUP <= n; i += GROUP) {
+        for (size_t d = 0; d < whole; d += GROUP) {
+            __m256 r[GROUP];
+
+            for (int j = 0; j < GROUP; j++)
+                r[j] = _mm256_loadu_ps(from + (i + (size_t)j) * row + d) * _mm256_set1_ps(scale);
+            transpose_group(r);
+            for (int j = 0; j < GROUP; j++)
+                _mm256_storeu_ps(to + (d + (size_t)j) * TILE + i, r[j]);
+        }
+        turn_singly(to, from, row, i, i + GROUP, whole, D, scale);
+    }
+    turn_singly(to, from, row, i, n, 0, D, scale);
+    for (size_t d = 0; n < TILE && d < D; d++)
+        memset(to + d * TILE + n, 0, (TILE - n) * sizeof *to);
 }
 
 struct forward {
     float *qt; /* [D][TILE] queries, scaled, turned */
     float *s;  /* [key][query] */
     float *o;  /* [query][D] */
+    float *v;  /* [key][D] */
     float max[TILE], sum[TILE], shrink[TILE];
 };
 
@@ -57,7 +87,8 @@ static void softmax_tile(struct forward *f, size_t n_keys)
 static void forward_tile(struct forward *f, const float *k, const float *v, size_t kv_row, size_t n_queries,
                          size_t n_keys, size_t D, int diagonal, int first)
 {
-    micro_product((struct micro_operands){ f->s, TILE, k, kv_row, 1, f->qt, TILE, D, 0 }, n_keys, TILE);
+    micro_product((struct micro_operands){ f->s, TILE, k, kv_row, 1, f->qt, TILE, D, 0 }, n_keys, TILE,
+                  diagonal ? MICRO_C_UPPER : MICRO_WHOLE);
     for (size_t j = 0; diagonal && j < n_keys; j++)
         for (size_t i = 0; i < j; i++)
             f->s[j * TILE + i] = -INFINITY;
@@ -65,7 +96,9 @@ static void forward_tile(struct forward *f, const float *k, const float *v, size
     for (size_t i = 0; !first && i < n_queries; i++)
         for (size_t d = 0; d < D; d += W)
             v_store_upto(f->o + i * D + d, v_load_upto(f->o + i * D + d, D - d) * v_set(f->shrink[i]), D - d);
-    micro_product((struct micro_operands){ f->o, D, f->s, 1, TILE, v, kv_row, n_keys, !first }, n_queries, D);
+    gather(f->v, v, kv_row, n_keys, D);
+    micro_product((struct micro_operands){ f->o, D, f->s, 1, TILE, f->v, D, n_keys, !first }, n_queries, D,
+                  diagonal ? MICRO_K_UPTO_ROW : MICRO_WHOLE);
 }
 
 static void forward_head(float *y, float *lse, const float *q, const float *k, const float *v,
@@ -73,7 +106,7 @@ static void forward_head(float *y, float *lse, const float *q, const float *k, c
 {
     size_t D = s->D, row = s->H * D, kv_row = s->K * D, first = tile * TILE;
     size_t n_queries = s->T - first < TILE ? s->T - first : TILE;
-    struct forward f = { .qt = scratch, .s = scratch + D * TILE, .o = scratch + D * TILE + TILE * TILE };
+    struct forward f = { .qt = scratch, .o = scratch + D * TILE, .v = scratch + 2 * D * TILE, .s = scratch + 3 * D * TILE };
 
     for (int i = 0; i < TILE; i++) {
         f.max[i] = -INFINITY;
@@ -117,6 +150,8 @@ struct backward {
     float *dq, *dk, *dv;
     const float *dy, *q, *k, *v, *y, *lse; /* first row of the head and of the tile of keys */
     float *kt, *vt;                        /* [D][TILE] keys (scaled) and values, turned */
+    float *k_tile, *q_tile, *dy_tile;      /* [TILE][D] */
+    float *dk_tile, *dv_tile;              /* [TILE][D] */
     float *p, *ds;                         /* [query][key] */
     size_t row, kv_row, D, n_keys;
 };
@@ -127,7 +162,7 @@ static void probabilities(struct backward *b, size_t first, size_t n_queries, in
     float scale = 1 / sqrtf((float)b->D);
 
     for (size_t i = 0; i < n_queries; i++) {
-        const float *dy = b->dy + (first + i) * b->row, *y = b->y + (first + i) * b->row;
+        const float *dy = b->dy_tile + i * b->D, *y = b->y + (first + i) * b->row;
         float *p = b->p + i * TILE, *ds = b->ds + i * TILE;
         size_t n = diagonal ? i + 1 : b->n_keys;
         vf sum = v_set(0), lse = v_set(b->lse[first + i]), delta;
@@ -149,22 +184,34 @@ static void probabilities(struct backward *b, size_t first, size_t n_queries, in
 /* One tile of queries of one head against the tile of keys. */
 static void backward_tile(struct backward *b, size_t first, size_t n_queries, int diagonal)
 {
-    const float *q = b->q + first * b->row, *dy = b->dy + first * b->row;
-    size_t row = b->row, kv_row = b->kv_row, D = b->D, n_keys = b->n_keys;
+    size_t row = b->row, D = b->D, n_keys = b->n_keys;
+    enum micro_shape scores = diagonal ? MICRO_C_LOWER : MICRO_WHOLE;
+    enum micro_shape to_keys = diagonal ? MICRO_K_FROM_ROW : MICRO_WHOLE;
+    enum micro_shape to_queries = diagonal ? MICRO_K_UPTO_ROW : MICRO_WHOLE;
 
-    micro_product((struct micro_operands){ b->p, TILE, q, row, 1, b->kt, TILE, D, 0 }, n_queries, TILE);
-    micro_product((struct micro_operands){ b->ds, TILE, dy, row, 1, b->vt, TILE, D, 0 }, n_queries, TILE);
+    gather(b->q_tile, b->q + first * row, row, n_queries, D);
+    gather(b->dy_tile, b->dy + first * row, row, n_queries, D);
+    micro_product((struct micro_operands){ b->p, TILE, b->q_tile, D, 1, b->kt, TILE, D, 0 }, n_queries, TILE, scores);
+    micro_product((struct micro_operands){ b->ds, TILE, b->dy_tile, D, 1, b->vt, TILE, D, 0 }, n_queries, TILE, scores);
     probabilities(b, first, n_queries, diagonal);
-    micro_product((struct micro_operands){ b->dv, kv_row, b->p, 1, TILE, dy, row, n_queries, 1 }, n_keys, D);
-    micro_product((struct micro_operands){ b->dk, kv_row, b->ds, 1, TILE, q, row, n_queries, 1 }, n_keys, D);
-    micro_product((struct micro_operands){ b->dq + first * row, row, b->ds, TILE, 1, b->k, kv_row, n_keys, 1 },
-                  n_queries, D);
+    micro_product((struct micro_operands){ b->dv_tile, D, b->p, 1, TILE, b->dy_tile, D, n_queries, 1 }, n_keys, D,
+                  to_keys);
+    micro_product((struct micro_operands){ b->dk_tile, D, b->ds, 1, TILE, b->q_tile, D, n_queries, 1 }, n_keys, D,
+                  to_keys);
+    micro_product((struct micro_operands){ b->dq + first * row, row, b->ds, TILE, 1, b->k_tile, D, n_keys, 1 },
+                  n_queries, D, to_queries);
 }
 
 static void clear_rows(float *x, size_t row, size_t n, size_t D)
 {
     for (size_t i = 0; i < n; i++)
         memset(x + i * row, 0, D * sizeof *x);
+}
+
+static void scatter(float *to, const float *from, size_t row, size_t n, size_t D)
+{
+    for (size_t i = 0; i < n; i++)
+        memcpy(to + i * row, from + i * D, D * sizeof *to);
 }
 
 /* The tile of keys `tile` of key/value head (b, kv) against all its queries. */
@@ -180,6 +227,9 @@ static void backward_keys(const struct backward *whole, const struct dlc_attenti
     b.dv += at * b.kv_row;
     turn(b.kt, b.k, b.kv_row, b.n_keys, b.D, 1 / sqrtf((float)b.D));
     turn(b.vt, b.v, b.kv_row, b.n_keys, b.D, 1);
+    gather(b.k_tile, b.k, b.kv_row, b.n_keys, b.D);
+    memset(b.dk_tile, 0, TILE * b.D * sizeof *b.dk_tile);
+    memset(b.dv_tile, 0, TILE * b.D * sizeof *b.dv_tile);
     for (size_t g = 0; g < G; g++) {
         struct backward head = b;
 
@@ -191,6 +241,8 @@ static void backward_keys(const struct backward *whole, const struct dlc_attenti
         for (size_t i = tile; i < n_tiles; i++)
             backward_tile(&head, i * TILE, s->T - i * TILE < TILE ? s->T - i * TILE : TILE, i == tile);
     }
+    scatter(b.dk, b.dk_tile, b.kv_row, b.n_keys, b.D);
+    scatter(b.dv, b.dv_tile, b.kv_row, b.n_keys, b.D);
 }
 
 void DLC_KERNEL(attention_bwd)(float *dq, float *dk, float *dv, const float *dy, const float *q, const float *k,
@@ -213,16 +265,19 @@ void DLC_KERNEL(attention_bwd)(float *dq, float *dk, float *dv, const float *dy,
             .lse = lse + (b * H + kv * G) * T,
             .kt = scratch,
             .vt = scratch + D * TILE,
-            .p = scratch + 2 * D * TILE,
-            .ds = scratch + 2 * D * TILE + TILE * TILE,
+            .k_tile = scratch + 2 * D * TILE,
+            .q_tile = scratch + 3 * D * TILE,
+            .dy_tile = scratch + 4 * D * TILE,
+            .dk_tile = scratch + 5 * D * TILE,
+            .dv_tile = scratch + 6 * D * TILE,
+            .p = scratch + 7 * D * TILE,
+            .ds = scratch + 7 * D * TILE + TILE * TILE,
             .row = H * D,
             .kv_row = s->K * D,
             .D = D,
         };
 
         clear_rows(whole.dq, whole.row, T, G * D);
-        clear_rows(whole.dk, whole.kv_row, T, D);
-        clear_rows(whole.dv, whole.kv_row, T, D);
         for (size_t tile = 0; tile < dlc_attention_n_tiles(s); tile++)
             backward_keys(&whole, s, tile);
     }

@@ -90,17 +90,38 @@ static inline void micro_edge(const struct micro_operands *o, size_t m, size_t n
     }
 }
 
+/* What causality leaves of a product on the diagonal; the rest of c keeps what it was. */
+enum micro_shape {
+    MICRO_WHOLE,
+    MICRO_K_UPTO_ROW, /* a[i][k] is 0 for k > i */
+    MICRO_K_FROM_ROW, /* a[i][k] is 0 for k < i */
+    MICRO_C_UPPER,    /* c[i][j] is wanted for j >= i */
+    MICRO_C_LOWER,    /* c[i][j] is wanted for j <= i */
+};
+
 /* c[m][n] = or += a[m][K] b[K][n] for any m and n that stay in the nearest caches. */
-static inline void micro_product(struct micro_operands o, size_t m, size_t n)
+static inline void micro_product(struct micro_operands o, size_t m, size_t n, enum micro_shape shape)
 {
     for (size_t j = 0; j < n; j += MICRO_COLUMNS) {
+        size_t width = n - j < MICRO_COLUMNS ? n - j : MICRO_COLUMNS;
+
         for (size_t i = 0; i < m; i += MICRO_ROWS) {
+            size_t rows = m - i < MICRO_ROWS ? m - i : MICRO_ROWS;
             struct micro_operands block = o;
 
+            if ((shape == MICRO_C_UPPER && i >= j + width) || (shape == MICRO_C_LOWER && j >= i + rows))
+                continue;
             block.c += i * o.ldc + j;
             block.a += i * o.a_row;
             block.b += j;
-            micro_edge(&block, m - i < MICRO_ROWS ? m - i : MICRO_ROWS, n - j < MICRO_COLUMNS ? n - j : MICRO_COLUMNS);
+            if (shape == MICRO_K_UPTO_ROW && i + rows < o.K)
+                block.K = i + rows;
+            if (shape == MICRO_K_FROM_ROW && i < o.K) {
+                block.a += i * o.a_k;
+                block.b += i * o.ldb;
+                block.K -= i;
+            }
+            micro_edge(&block, rows, width);
         }
     }
 }
