@@ -18,6 +18,7 @@
 #include "outer/outer_opt.h"
 #include "outer/policy.h"
 
+typedef enum { DLC_RECOMPUTE_OFF, DLC_RECOMPUTE_LAYERS } dlc_recompute;
 typedef enum { DLC_METHOD_DILOCO, DLC_METHOD_DP, DLC_METHOD_SINGLE } dlc_method;
 typedef enum { DLC_WEIGHTS_TOKENS, DLC_WEIGHTS_UNIFORM } dlc_weights;
 typedef enum { DLC_CODEC_F32, DLC_CODEC_BF16 } dlc_codec_kind;
@@ -77,7 +78,8 @@ struct dlc_config {
     } exchange;
     struct {
         int threads;             /* per island; auto: cores / islands, at least 1 */
-        char isa[16];            /* auto | ref | avx2 | avx512 | avx512bf16 */
+        char isa[16];            /* auto | ref | avx2 | avx512 | avx512bf16 | amx */
+        dlc_recompute recompute; /* off | layers */
         int64_t memory_limit_mb; /* auto: what the machine (cgroup) has available */
     } system;
     uint64_t given[DLC_CONFIG_GIVEN_WORDS]; /* one bit for each row of the table: set by the user, not by a default.

@@ -15,13 +15,14 @@
 static const char *const deals[] = { "iid", "source", NULL };
 static const char *const methods[] = { "diloco", "dp", "single", NULL };
 static const char *const precisions[] = { "f32", "bf16", NULL };
+static const char *const recomputes[] = { "off", "layers", NULL };
 static const char *const nonfinites[] = { "stop", "skip", "rollback", NULL };
 static const char *const schedules[] = { "cosine", "linear", "wsd", "constant", NULL };
 static const char *const optimizers[] = { "nesterov", "sgd", "sgdm", "adam", NULL };
 static const char *const weights[] = { "tokens", "uniform", NULL };
 static const char *const codecs[] = { "f32", "bf16", NULL };
 static const char *const exchanges[] = { "local", "inproc", NULL };
-static const char *const isas[] = { "auto", "ref", "avx2", "avx512", "avx512bf16", NULL };
+static const char *const isas[] = { "auto", "ref", "avx2", "avx512", "avx512bf16", "amx", NULL };
 
 static const struct dlc_key keys[] = {
     { "model.preset", "preset", TEXT(model.preset), .list = dlc_model_preset_names, .fallback = "nano",
@@ -117,6 +118,8 @@ static const struct dlc_key keys[] = {
       .help = "per island; auto: cores / islands" },
     { "system.isa", NULL, TEXT(system.isa), .choices = isas, .fallback = "auto",
       .help = "instruction set of the kernels" },
+    { "system.recompute", NULL, ENUM(system.recompute, recomputes), .fallback = "off",
+      .help = "layers: keep only what passes between layers; far less memory, a third more compute, the same bits" },
     { "system.memory_limit_mb", NULL, INT64(system.memory_limit_mb, 16, 1e12), .may_be_auto = true, .fallback = "auto",
       .help = "MiB for the whole run; auto: what the machine has available" },
 };

@@ -2,17 +2,30 @@
 #include "backend/cpu/cpu.h"
 
 #include <string.h>
+#ifdef DLC_HAVE_AVX512
+#include <cpuid.h>
+#endif
 
 #include "backend/device.h"
 #include "base/mem.h"
 
-static const char *const isa_names[] = { "ref", "avx2", "avx512", "avx512bf16" };
+static const char *const isa_names[] = { "ref", "avx2", "avx512", "avx512bf16", "amx" };
 enum { N_ISAS = sizeof isa_names / sizeof *isa_names };
 
 const char *dlc_cpu_isa_name(dlc_isa isa)
 {
     return isa_names[isa];
 }
+
+#ifdef DLC_HAVE_AVX512
+/* Tiles of bf16: what the processor says; the library asks the system for the right to use them. */
+static int has_amx(void)
+{
+    unsigned a, b, c, d;
+
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && d & 1u << 22 /* amx-bf16 */ && d & 1u << 24 /* amx-tile */;
+}
+#endif
 
 dlc_isa dlc_cpu_best_isa(void)
 {
@@ -26,6 +39,8 @@ dlc_isa dlc_cpu_best_isa(void)
     if (best == DLC_ISA_AVX2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
         best = __builtin_cpu_supports("avx512bf16") ? DLC_ISA_AVX512BF16 : DLC_ISA_AVX512;
+    if (best == DLC_ISA_AVX512BF16 && has_amx())
+        best = DLC_ISA_AMX;
 #endif
     return best;
 }
