@@ -49,8 +49,8 @@
     ROW(swiglu_fwd, void, (float *y, const float *gate, const float *up, size_t n),                                    \
         (y, gate, up, n), DLC_ROOF_TRIAD, DLC_FLOATS(3 * n), n)                                                        \
     ROW(swiglu_bwd, void,                                                                                              \
-        (float *dgate, float *dup, const float *dy, const float *gate, const float *up, size_t n),                     \
-        (dgate, dup, dy, gate, up, n), DLC_ROOF_IN_PLACE, DLC_FLOATS(5 * n), n)                                        \
+        (float *dgate, float *dup, float *y, const float *dy, const float *gate, const float *up, size_t n),                     \
+        (dgate, dup, y, dy, gate, up, n), DLC_ROOF_IN_PLACE, DLC_FLOATS(6 * n), n)                                        \
     ROW(cross_entropy, void,                                                                                           \
         (float *loss, float *logits, const int32_t *targets, size_t R, size_t V, float dscale),                        \
         (loss, logits, targets, R, V, dscale), dscale != 0 ? DLC_ROOF_IN_PLACE : DLC_ROOF_READ,                        \
@@ -59,7 +59,17 @@
     ROW(to_bf16, void, (dlc_bf16 *y, const float *x, size_t n), (y, x, n), DLC_ROOF_TRIAD, 6.0 * (double)n, n)         \
     ROW(sum_squares, double, (const float *x, size_t n), (x, n), DLC_ROOF_READ, DLC_FLOATS(n), n)                      \
     ROW(adamw, void, (float *p, float *m, float *v, const float *grad, size_t n, const struct dlc_adamw *a),           \
-        (p, m, v, grad, n, a), DLC_ROOF_IN_PLACE, DLC_FLOATS(7 * n), n)
+        (p, m, v, grad, n, a), DLC_ROOF_IN_PLACE, DLC_FLOATS(7 * n), n)                                                \
+    ROW(matvec, void,                                                                                                  \
+        (float *y, const float *x, const void *w, size_t R, size_t N, size_t K, dlc_dtype type, int accumulate),       \
+        (y, x, w, R, N, K, type, accumulate), DLC_ROOF_READ, (double)(N * K * dlc_dtype_size(type)), R, N, K)          \
+    ROW(attention_cached, void,                                                                                        \
+        (float *y, void *keys, void *values, const float *q, const float *k, const float *v,                           \
+         const struct dlc_cached *shape),                                                                              \
+        (y, keys, values, q, k, v, shape), DLC_ROOF_READ,                                                              \
+        2.0 * (double)(shape->K * shape->D * (shape->past + shape->R) * dlc_dtype_size(shape->type)), shape->R,        \
+        shape->past, shape->H, shape->K, shape->D)                                                                     \
+    ROW(from_bf16, void, (float *y, const dlc_bf16 *x, size_t n), (y, x, n), DLC_ROOF_TRIAD, 6.0 * (double)n, n)
 /* clang-format on */
 
 #endif
