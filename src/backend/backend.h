@@ -20,9 +20,9 @@
 typedef struct dlc_backend dlc_backend;
 
 /* Instruction sets of the CPU device, from weak to strong; system.isa forces one, "auto" takes the best there is. */
-typedef enum { DLC_ISA_REF, DLC_ISA_AVX2, DLC_ISA_AVX512, DLC_ISA_AVX512BF16 } dlc_isa;
+typedef enum { DLC_ISA_REF, DLC_ISA_AVX2, DLC_ISA_AVX512, DLC_ISA_AVX512BF16, DLC_ISA_AMX } dlc_isa;
 
-#define DLC_BACKEND_ABI 2
+#define DLC_BACKEND_ABI 3
 
 struct dlc_adamw {
     float lr, beta1, beta2, eps, weight_decay;
@@ -79,10 +79,11 @@ struct dlc_ops {
                           const float *k, const float *v, const float *y, const float *lse, size_t B, size_t T,
                           size_t H, size_t K, size_t D);
 
-    /* y = silu(gate) * up, elementwise over n.  bwd: dgate, dup overwritten (may be the arrays of gate and up). */
+    /* y = silu(gate) * up, elementwise over n.  bwd: dgate, dup overwritten (may be the arrays of gate and up), and y
+     * made again, which costs nothing there (may be the array of dy). */
     void (*swiglu_fwd)(dlc_backend *be, float *y, const float *gate, const float *up, size_t n);
-    void (*swiglu_bwd)(dlc_backend *be, float *dgate, float *dup, const float *dy, const float *gate, const float *up,
-                       size_t n);
+    void (*swiglu_bwd)(dlc_backend *be, float *dgate, float *dup, float *y, const float *dy, const float *gate,
+                       const float *up, size_t n);
 
     /* loss[r] = logsumexp(logits[r]) - logits[r][target[r]]; when dscale != 0 the logits are replaced by
      * (softmax - onehot) * dscale. */
@@ -122,7 +123,7 @@ struct dlc_ops {
 /* Fields are read-only for callers. */
 struct dlc_backend {
     const char *device; /* "cpu" */
-    const char *isa;    /* "ref", "avx2", "avx512", "avx512bf16" */
+    const char *isa;    /* "ref", "avx2", "avx512", "avx512bf16", "amx" */
     const char *matmul; /* which library multiplies matrices: "onednn", "openblas", "ref" */
     const struct dlc_ops *ops;
     struct dlc_pool *pool;

@@ -417,7 +417,8 @@ static int swiglu_bwd_arrays(struct array_spec *s, const size_t *d)
     s[2] = (struct array_spec){ "dy", IN, d[0], 1 };
     s[3] = (struct array_spec){ "gate", IN, d[0], 5 };
     s[4] = (struct array_spec){ "up", IN, d[0], 1 };
-    return 5;
+    s[5] = (struct array_spec){ "again", OUT, d[0], 1 };
+    return 6;
 }
 
 static void swiglu_bwd_right(double **a, int32_t **index, const size_t *d)
@@ -428,20 +429,22 @@ static void swiglu_bwd_right(double **a, int32_t **index, const size_t *d)
 
         a[0][i] = a[2][i] * a[4][i] * (sigma + x * sigma * (1 - sigma));
         a[1][i] = a[2][i] * x * sigma;
+        a[5][i] = x * sigma * a[4][i];
     }
 }
 
-/* Also the promised way of writing over gate and up. */
+/* Also the promised way of writing over gate, up and dy. */
 static void swiglu_bwd_run(dlc_backend *be, void **a, const size_t *d, int bf16)
 {
     (void)bf16;
     if (!d[1]) {
-        be->ops->swiglu_bwd(be, a[0], a[1], a[2], a[3], a[4], d[0]);
+        be->ops->swiglu_bwd(be, a[0], a[1], a[5], a[2], a[3], a[4], d[0]);
         return;
     }
     memcpy(a[0], a[3], d[0] * sizeof(float));
     memcpy(a[1], a[4], d[0] * sizeof(float));
-    be->ops->swiglu_bwd(be, a[0], a[1], a[2], a[0], a[1], d[0]);
+    memcpy(a[5], a[2], d[0] * sizeof(float));
+    be->ops->swiglu_bwd(be, a[0], a[1], a[5], a[5], a[0], a[1], d[0]);
 }
 
 /* ---- cross_entropy: d = R V; the second form also makes the gradient ---- */

@@ -50,7 +50,8 @@ static struct dlc_model_options model_options(const struct dlc_config *config)
     return (struct dlc_model_options){ .max_batch = config->train.micro_batch,
                                        .max_seq = config->model.shape.context,
                                        .training = true,
-                                       .precision = config->train.precision };
+                                       .precision = config->train.precision,
+                                       .recompute_layers = config->system.recompute == DLC_RECOMPUTE_LAYERS };
 }
 
 void dlc_trainer_memory_plan(struct dlc_trainer_memory *out, const struct dlc_config *config,

@@ -17,15 +17,18 @@ static void mlp_half_back(struct dlc_model *m, const struct dlc__layer_acts *a, 
     const struct dlc_ops *ops = m->be->ops;
     struct dlc__dims d = dlc__dims(&m->config);
     struct dlc__scratch *s = &m->s;
-    const void *dx, *dgate, *dup;
+    const void *dx, *act, *dgate, *dup, *h;
 
     dx = dlc__operand(m, s->dx16, s->dx, R * d.C);
-    project_back(m, s->dact, dx, a->act, at[DLC__DOWN], R, d.C, d.F, 0);
-    ops->swiglu_bwd(m->be, a->gate, a->up, s->dact, a->gate, a->up, R * d.F);
+    ops->matmul_nn(m->be, s->act, dx, dlc__weight(m, at[DLC__DOWN]), R, d.C, d.F, m->in, 0);
+    ops->swiglu_bwd(m->be, a->gate, a->up, s->act, s->act, a->gate, a->up, R * d.F);
+    act = dlc__operand(m, s->in16, s->act, R * d.F);
+    ops->matmul_tn(m->be, m->grads + at[DLC__DOWN], dx, act, R, d.C, d.F, m->in, 1);
     dgate = dlc__operand(m, s->dgate16, a->gate, R * d.F);
     dup = dlc__operand(m, s->dup16, a->up, R * d.F);
-    project_back(m, s->dh, dgate, a->h2, at[DLC__GATE], R, d.F, d.C, 0);
-    project_back(m, s->dh, dup, a->h2, at[DLC__UP], R, d.F, d.C, 1);
+    h = dlc__normed(m, a->inv2, a->x_mid, at[DLC__NORM2], R);
+    project_back(m, s->dh, dgate, h, at[DLC__GATE], R, d.F, d.C, 0);
+    project_back(m, s->dh, dup, h, at[DLC__UP], R, d.F, d.C, 1);
     ops->rmsnorm_bwd(m->be, s->dx, m->grads + at[DLC__NORM2], s->dh, a->x_mid, a->inv2, m->params + at[DLC__NORM2], R,
                      d.C);
 }
@@ -52,10 +55,11 @@ static void attention_half_back(struct dlc_model *m, const struct dlc__layer_act
     struct dlc__dims d = dlc__dims(&m->config);
     struct dlc__scratch *s = &m->s;
     size_t R = B * T;
-    const void *dx, *dq, *dk, *dv;
+    const void *dx, *y, *dq, *dk, *dv, *h;
 
     dx = dlc__operand(m, s->dx16, s->dx, R * d.C);
-    project_back(m, s->dy, dx, a->yo, at[DLC__O], R, d.C, d.HD, 0);
+    y = dlc__operand(m, s->in16, a->y, R * d.HD);
+    project_back(m, s->dy, dx, y, at[DLC__O], R, d.C, d.HD, 0);
     ops->attention_bwd(m->be, s->dq, s->dk, s->dv, s->dy, a->q, a->k, a->v, a->y, a->lse, B, T, d.H, d.K, d.D);
     ops->rope(m->be, s->dq, s->rope, R, T, 0, d.H, d.D, 1);
     ops->rope(m->be, s->dk, s->rope, R, T, 0, d.K, d.D, 1);
@@ -64,15 +68,18 @@ static void attention_half_back(struct dlc_model *m, const struct dlc__layer_act
     dq = dlc__operand(m, s->dq16, s->dq_pre, R * d.HD);
     dk = dlc__operand(m, s->dk16, s->dk_pre, R * d.KD);
     dv = dlc__operand(m, s->dv16, s->dv, R * d.KD);
-    project_back(m, s->dh, dq, a->h1, at[DLC__Q], R, d.HD, d.C, 0);
-    project_back(m, s->dh, dk, a->h1, at[DLC__K], R, d.KD, d.C, 1);
-    project_back(m, s->dh, dv, a->h1, at[DLC__V], R, d.KD, d.C, 1);
+    h = dlc__normed(m, a->inv1, a->x, at[DLC__NORM1], R);
+    project_back(m, s->dh, dq, h, at[DLC__Q], R, d.HD, d.C, 0);
+    project_back(m, s->dh, dk, h, at[DLC__K], R, d.KD, d.C, 1);
+    project_back(m, s->dh, dv, h, at[DLC__V], R, d.KD, d.C, 1);
     ops->rmsnorm_bwd(m->be, s->dx, m->grads + at[DLC__NORM1], s->dh, a->x, a->inv1, m->params + at[DLC__NORM1], R, d.C);
 }
 
 void dlc__backward(struct dlc_model *m, const int32_t *tokens, size_t B, size_t T)
 {
     for (int l = m->config.n_layers - 1; l >= 0; l--) {
+        if (m->options.recompute_layers)
+            dlc__forward_again(m, l, B, T);
         mlp_half_back(m, &m->acts[l], m->layer_at[l].at, B * T);
         attention_half_back(m, &m->acts[l], m->layer_at[l].at, B, T);
     }

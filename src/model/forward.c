@@ -15,10 +15,8 @@ static void attention_half(struct dlc_model *m, const struct dlc__layer_acts *a,
     struct dlc__dims d = dlc__dims(&m->config);
     float eps = (float)m->config.norm_eps;
     size_t R = B * T;
-    const void *h, *yo;
+    const void *h = dlc__normed(m, a->inv1, a->x, at[DLC__NORM1], R), *y;
 
-    ops->rmsnorm_fwd(m->be, a->h1_f32, a->inv1, a->x, m->params + at[DLC__NORM1], R, d.C, eps);
-    h = dlc__operand(m, a->h1, a->h1_f32, R * d.C);
     project(m, a->q_pre, h, at[DLC__Q], R, d.HD, d.C);
     project(m, a->k_pre, h, at[DLC__K], R, d.KD, d.C);
     project(m, a->v, h, at[DLC__V], R, d.KD, d.C);
@@ -29,26 +27,34 @@ static void attention_half(struct dlc_model *m, const struct dlc__layer_acts *a,
     ops->rope(m->be, a->q, m->s.rope, R, T, 0, d.H, d.D, 0);
     ops->rope(m->be, a->k, m->s.rope, R, T, 0, d.K, d.D, 0);
     ops->attention_fwd(m->be, a->y, a->lse, a->q, a->k, a->v, B, T, d.H, d.K, d.D);
-    yo = dlc__operand(m, a->yo, a->y, R * d.HD);
-    project(m, a->x_mid, yo, at[DLC__O], R, d.C, d.HD);
+    y = dlc__operand(m, m->s.in16, a->y, R * d.HD);
+    project(m, a->x_mid, y, at[DLC__O], R, d.C, d.HD);
     ops->add(m->be, a->x_mid, a->x, R * d.C);
 }
 
-static void mlp_half(struct dlc_model *m, float *x_out, const struct dlc__layer_acts *a, const size_t *at, size_t R)
+static void gate_and_up(struct dlc_model *m, const struct dlc__layer_acts *a, const size_t *at, size_t R)
+{
+    struct dlc__dims d = dlc__dims(&m->config);
+    const void *h = dlc__normed(m, a->inv2, a->x_mid, at[DLC__NORM2], R);
+
+    project(m, a->gate, h, at[DLC__GATE], R, d.F, d.C);
+    project(m, a->up, h, at[DLC__UP], R, d.F, d.C);
+}
+
+static void down(struct dlc_model *m, float *x_out, const struct dlc__layer_acts *a, const size_t *at, size_t R)
 {
     const struct dlc_ops *ops = m->be->ops;
     struct dlc__dims d = dlc__dims(&m->config);
-    const void *h, *act;
 
-    ops->rmsnorm_fwd(m->be, a->h2_f32, a->inv2, a->x_mid, m->params + at[DLC__NORM2], R, d.C,
-                     (float)m->config.norm_eps);
-    h = dlc__operand(m, a->h2, a->h2_f32, R * d.C);
-    project(m, a->gate, h, at[DLC__GATE], R, d.F, d.C);
-    project(m, a->up, h, at[DLC__UP], R, d.F, d.C);
-    ops->swiglu_fwd(m->be, a->act_f32, a->gate, a->up, R * d.F);
-    act = dlc__operand(m, a->act, a->act_f32, R * d.F);
-    project(m, x_out, act, at[DLC__DOWN], R, d.C, d.F);
+    ops->swiglu_fwd(m->be, m->s.act, a->gate, a->up, R * d.F);
+    project(m, x_out, dlc__operand(m, m->s.in16, m->s.act, R * d.F), at[DLC__DOWN], R, d.C, d.F);
     ops->add(m->be, x_out, a->x_mid, R * d.C);
+}
+
+void dlc__forward_again(struct dlc_model *m, int layer, size_t B, size_t T)
+{
+    attention_half(m, &m->acts[layer], m->layer_at[layer].at, B, T);
+    gate_and_up(m, &m->acts[layer], m->layer_at[layer].at, B * T);
 }
 
 void dlc__forward(struct dlc_model *m, const int32_t *tokens, size_t B, size_t T)
@@ -60,7 +66,7 @@ void dlc__forward(struct dlc_model *m, const int32_t *tokens, size_t B, size_t T
         assert(tokens[r] >= 0 && tokens[r] < m->config.vocab_size);
     m->be->ops->embed_fwd(m->be, m->acts[0].x, tokens, m->params + m->embed_at, B * T, (size_t)m->config.d_model);
     for (int l = 0; l < L; l++) {
-        attention_half(m, &m->acts[l], m->layer_at[l].at, B, T);
-        mlp_half(m, l + 1 < L ? m->acts[l + 1].x : m->s.x_last, &m->acts[l], m->layer_at[l].at, B * T);
+        dlc__forward_again(m, l, B, T);
+        down(m, l + 1 < L ? m->acts[l + 1].x : m->s.x_last, &m->acts[l], m->layer_at[l].at, B * T);
     }
 }

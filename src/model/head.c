@@ -6,16 +6,6 @@
 
 #include "model/model_internal.h"
 
-/* The normed rows as matrix products read them. */
-static const char *final_norm(struct dlc_model *m, size_t R)
-{
-    size_t C = (size_t)m->config.d_model;
-
-    m->be->ops->rmsnorm_fwd(m->be, m->s.hf_f32, m->s.inv_f, m->s.x_last, m->params + m->norm_f_at, R, C,
-                            (float)m->config.norm_eps);
-    return dlc__operand(m, m->s.hf, m->s.hf_f32, R * C);
-}
-
 static void chunk_back(struct dlc_model *m, float *dh, const void *h, size_t n)
 {
     const struct dlc_ops *ops = m->be->ops;
@@ -40,7 +30,7 @@ double dlc__head_loss(struct dlc_model *m, const int32_t *targets, size_t R, flo
     const struct dlc_ops *ops = m->be->ops;
     struct dlc__dims d = dlc__dims(&m->config);
     struct dlc__scratch *s = &m->s;
-    const char *h = final_norm(m, R);
+    const char *h = dlc__normed(m, s->inv_f, s->x_last, m->norm_f_at, R);
 
     for (size_t r = 0; r < R; r++)
         assert(targets[r] >= 0 && targets[r] < m->config.vocab_size);
@@ -67,6 +57,6 @@ void dlc_model_logits(dlc_model *m, float *out, const int32_t *tokens, int T)
     const char *h;
 
     dlc__forward(m, tokens, 1, (size_t)T);
-    h = final_norm(m, (size_t)T);
+    h = dlc__normed(m, m->s.inv_f, m->s.x_last, m->norm_f_at, (size_t)T);
     m->be->ops->matmul_nt(m->be, out, h, dlc__weight(m, m->head_at), (size_t)T, d.V, d.C, m->in, 0);
 }

@@ -71,6 +71,8 @@ struct dlc_model_options {
     int max_seq;    /* T */
     bool training;  /* gradients and stored activations; false: forward only, far smaller */
     dlc_precision precision; /* compute: bf16 rounds matmul inputs, masters stay f32 */
+    bool recompute_layers;   /* training: keep only the stream between layers and run each layer's forward pass again
+                              * before its backward pass: a third more compute, the same bits */
 };
 
 /* Bytes a model with these options will allocate, by purpose, before anything is allocated. Exact but for some hundred

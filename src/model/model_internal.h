@@ -45,36 +45,32 @@ struct dlc__layer_at {
     size_t at[DLC__N_LAYER_ROLES];
 };
 
-/* What the backward pass needs of one layer. Without training all layers share one set.
+/* What is kept of one layer for the backward pass. Without training all layers share one set; with
+ * options.recompute_layers they share all but x.
  *
- * h1, h2, yo, act are what matrix products read: the f32 array itself, or its bf16 copy. The f32 values of h1, h2 and
- * act are needed only until they are converted, so in bf16 the *_f32 pointers name shared scratch. */
+ * Normed rows and the MLP's product are not kept: to make them again is one pass over memory, as reading them would be.
+ */
 struct dlc__layer_acts {
     float *x, *x_mid;             /* [R][C] residual stream before the layer, and between its halves */
-    float *h1_f32, *h2_f32;       /* [R][C] normed */
-    void *h1, *h2;                /* [R][C] */
     float *inv1, *inv2;           /* [R] */
     float *q_pre, *k_pre;         /* [R][H*D], [R][K*D] before their norm; NULL without qk_norm */
     float *inv_q, *inv_k;         /* [R][H], [R][K] */
     float *q, *k, *v;             /* [R][H*D], [R][K*D] twice, as attention reads them */
     float *y;                     /* [R][H*D] attention's output */
-    void *yo;                     /* [R][H*D] */
     float *lse;                   /* [B][H][T] */
     float *gate, *up;             /* [R][F]; the backward pass overwrites them with their gradients */
-    float *act_f32;               /* [R][F] */
-    void *act;                    /* [R][F] */
 };
 
 /* Shared by all layers. Not all exist in every mode: see plan.c. */
 struct dlc__scratch {
     float *x_last;                        /* [R][C] residual stream after the last layer */
-    float *hf_f32;                        /* [R][C] after the final norm */
-    void *hf;                             /* [R][C] */
     float *inv_f;                         /* [R] */
-    float *h;                             /* [R][C] */
+    float *h;                             /* [R][C] normed rows */
+    dlc_bf16 *in16;                       /* [R][max(C, H*D, F)] what a product reads, in bf16 */
     float *dx, *dh;                       /* [R][C] */
     dlc_bf16 *dx16;                       /* [R][C] */
-    float *dact;                          /* [R][F]; its life ends before those of the next line begin: */
+    float *act;                           /* [R][F] the MLP's product, and before that in the backward pass its
+                                           * gradient; its life ends before those of the next line begin: */
     float *dy, *dq, *dk, *dv;             /* [R][H*D] twice, [R][K*D] twice */
     float *dq_pre, *dk_pre;               /* [R][H*D], [R][K*D] */
     dlc_bf16 *dgate16, *dup16;            /* [R][F] */
@@ -120,6 +116,9 @@ void dlc__rope_table(float *table, size_t n_positions, int head_dim, double thet
 /* The residual stream of all rows into s.x_last, with what the backward pass needs. */
 void dlc__forward(struct dlc_model *m, const int32_t *tokens, size_t B, size_t T);
 
+/* What dlc__forward keeps of one layer, once more from its x. */
+void dlc__forward_again(struct dlc_model *m, int layer, size_t B, size_t T);
+
 /* From s.dx = d loss / d x_last down to the embeddings: adds to the gradients. */
 void dlc__backward(struct dlc_model *m, const int32_t *tokens, size_t B, size_t T);
 
@@ -156,6 +155,16 @@ static inline const void *dlc__operand(const struct dlc_model *m, void *copy, co
         return x;
     m->be->ops->to_bf16(m->be, copy, x, n);
     return copy;
+}
+
+/* The rows of x [R][C] after the norm whose gain starts at `gain_at`, as matrix products read them; until the next call
+ * (in bf16 until in16 is used again). */
+static inline const void *dlc__normed(struct dlc_model *m, float *inv_rms, const float *x, size_t gain_at, size_t R)
+{
+    size_t C = (size_t)m->config.d_model;
+
+    m->be->ops->rmsnorm_fwd(m->be, m->s.h, inv_rms, x, m->params + gain_at, R, C, (float)m->config.norm_eps);
+    return dlc__operand(m, m->s.in16, m->s.h, R * C);
 }
 
 #endif

@@ -74,22 +74,74 @@ static const struct {
     int B, T;
     const char *why;
 } shapes[] = {
-    { { .vocab_size = 7, .n_layers = 1, .d_model = 4, .n_heads = 1, .n_kv_heads = 1, .head_dim = 2, .d_ffn = 3 }, 1, 1,
+    { { .vocab_size = 7, .n_layers = 1, .d_model = 4, .n_heads = 1, .n_kv_heads = 1, .head_dim = 2, .d_ffn = 3 },
+      1,
+      1,
       "one position" },
-    { { .vocab_size = 17, .n_layers = 2, .d_model = 8, .n_heads = 2, .n_kv_heads = 2, .head_dim = 2, .d_ffn = 24 }, 2, 5,
+    { { .vocab_size = 17, .n_layers = 2, .d_model = 8, .n_heads = 2, .n_kv_heads = 2, .head_dim = 2, .d_ffn = 24 },
+      2,
+      5,
       "untied; the MLP needs the most scratch" },
-    { { .vocab_size = 17, .n_layers = 2, .d_model = 12, .n_heads = 3, .n_kv_heads = 3, .head_dim = 4, .d_ffn = 10,
-        .tie_embeddings = true }, 2, 5, "tied: two paths into one matrix" },
-    { { .vocab_size = 16, .n_layers = 1, .d_model = 16, .n_heads = 4, .n_kv_heads = 2, .head_dim = 4, .d_ffn = 16,
-        .tie_embeddings = true }, 3, 4, "two heads share keys and values" },
-    { { .vocab_size = 11, .n_layers = 1, .d_model = 8, .n_heads = 4, .n_kv_heads = 1, .head_dim = 6, .d_ffn = 9 }, 1, 9,
+    { { .vocab_size = 17,
+        .n_layers = 2,
+        .d_model = 12,
+        .n_heads = 3,
+        .n_kv_heads = 3,
+        .head_dim = 4,
+        .d_ffn = 10,
+        .tie_embeddings = true },
+      2,
+      5,
+      "tied: two paths into one matrix" },
+    { { .vocab_size = 16,
+        .n_layers = 1,
+        .d_model = 16,
+        .n_heads = 4,
+        .n_kv_heads = 2,
+        .head_dim = 4,
+        .d_ffn = 16,
+        .tie_embeddings = true },
+      3,
+      4,
+      "two heads share keys and values" },
+    { { .vocab_size = 11, .n_layers = 1, .d_model = 8, .n_heads = 4, .n_kv_heads = 1, .head_dim = 6, .d_ffn = 9 },
+      1,
+      9,
       "all heads share, H*D is not C" },
-    { { .vocab_size = 13, .n_layers = 2, .d_model = 8, .n_heads = 2, .n_kv_heads = 2, .head_dim = 6, .d_ffn = 8,
-        .qk_norm = true }, 2, 6, "QK-norm" },
-    { { .vocab_size = 13, .n_layers = 2, .d_model = 10, .n_heads = 4, .n_kv_heads = 2, .head_dim = 4, .d_ffn = 21,
-        .qk_norm = true, .tie_embeddings = true }, 2, 7, "QK-norm, shared, tied, odd" },
-    { { .vocab_size = 19, .n_layers = 1, .d_model = 17, .n_heads = 1, .n_kv_heads = 1, .head_dim = 18, .d_ffn = 19,
-        .tie_embeddings = true }, 1, 9, "a vector and a tail everywhere" },
+    { { .vocab_size = 13,
+        .n_layers = 2,
+        .d_model = 8,
+        .n_heads = 2,
+        .n_kv_heads = 2,
+        .head_dim = 6,
+        .d_ffn = 8,
+        .qk_norm = true },
+      2,
+      6,
+      "QK-norm" },
+    { { .vocab_size = 13,
+        .n_layers = 2,
+        .d_model = 10,
+        .n_heads = 4,
+        .n_kv_heads = 2,
+        .head_dim = 4,
+        .d_ffn = 21,
+        .qk_norm = true,
+        .tie_embeddings = true },
+      2,
+      7,
+      "QK-norm, shared, tied, odd" },
+    { { .vocab_size = 19,
+        .n_layers = 1,
+        .d_model = 17,
+        .n_heads = 1,
+        .n_kv_heads = 1,
+        .head_dim = 18,
+        .d_ffn = 19,
+        .tie_embeddings = true },
+      1,
+      9,
+      "a vector and a tail everywhere" },
 };
 #define N_SHAPES (sizeof shapes / sizeof *shapes)
 
@@ -431,6 +483,33 @@ static void logits_and_decoder_match_the_reference(void **state)
     }
 }
 
+/* Layers made again are the same to the last bit, and take less. */
+static void recomputed_layers_change_no_bit(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2 * N_SHAPES; i++) {
+        struct dlc_model_options options = { .training = true, .precision = (dlc_precision)(i % 2) };
+        struct fixture kept, again;
+        double loss[2];
+
+        open_model(&kept, &shapes[i / 2].c, shapes[i / 2].B, shapes[i / 2].T, options, "auto", 1);
+        options.recompute_layers = true;
+        open_model(&again, &shapes[i / 2].c, shapes[i / 2].B, shapes[i / 2].T, options, "auto", 1);
+        for (int step = 0; step < 2; step++) {
+            loss[0] = dlc_model_loss_grad(kept.m, kept.tokens, kept.targets, kept.B, kept.T, 0.5f);
+            loss[1] = dlc_model_loss_grad(again.m, again.tokens, again.targets, again.B, again.T, 0.5f);
+            if (loss[0] != loss[1] ||
+                memcmp(dlc_model_grads(kept.m), dlc_model_grads(again.m), kept.N * sizeof(float)) != 0)
+                fail_msg("%s, bf16 %d, step %d: not the same bits", shapes[i / 2].why, (int)(i % 2), step);
+        }
+        if (kept.config.n_layers > 1)
+            assert_true(again.m->blocks[DLC__BLOCK_ACTIVATIONS].size_bytes <
+                        kept.m->blocks[DLC__BLOCK_ACTIVATIONS].size_bytes);
+        close_model(&kept);
+        close_model(&again);
+    }
+}
+
 static void within(const struct dlc__block *b, const void *p, size_t size_bytes, const char *what, const char *why)
 {
     const char *at = p;
@@ -456,7 +535,7 @@ static void arrays_stand_inside_their_blocks(void **state)
         within(&f.m->blocks[DLC__BLOCK_PARAMS], f.m->params, f.N * 4, "params", why);
         within(&f.m->blocks[DLC__BLOCK_GRADS], f.m->grads, f.N * 4, "grads", why);
         within(&f.m->blocks[DLC__BLOCK_ACTIVATIONS], f.m->s.x_last, R * d.C * 4, "x_last", why);
-        within(&f.m->blocks[DLC__BLOCK_SCRATCH], f.m->s.dact, R * d.F * 4, "dact", why);
+        within(&f.m->blocks[DLC__BLOCK_SCRATCH], f.m->s.act, R * d.F * 4, "act", why);
         within(&f.m->blocks[DLC__BLOCK_SCRATCH], f.m->s.dv, R * d.KD * 4, "dv", why);
         within(&f.m->blocks[DLC__BLOCK_SCRATCH], f.m->s.dk_pre, R * d.KD * 4, "dk_pre", why);
         if (i % 2) {
@@ -515,6 +594,7 @@ int main(void)
         cmocka_unit_test(bf16_is_close_and_different),
         cmocka_unit_test(params_changed_renews_the_copies),
         cmocka_unit_test(logits_and_decoder_match_the_reference),
+        cmocka_unit_test(recomputed_layers_change_no_bit),
         cmocka_unit_test(arrays_stand_inside_their_blocks),
         cmocka_unit_test(failed_allocations_leave_nothing),
     };

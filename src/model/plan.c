@@ -35,18 +35,6 @@ static dlc_bf16 *take_bf16(struct dlc_model *m, enum dlc__block_id id, size_t n)
     return take(m, id, n, sizeof(dlc_bf16));
 }
 
-/* An operand of matrix products that is kept: the f32 array itself stands in block `id`, or in bf16 only its copy does
- * and the f32 values go through `shared`. */
-static void *take_operand(float **f32, struct dlc_model *m, enum dlc__block_id id, float *shared, size_t n)
-{
-    if (m->in == DLC_BF16) {
-        *f32 = shared;
-        return take_bf16(m, id, n);
-    }
-    *f32 = take_f32(m, id, n);
-    return *f32;
-}
-
 static size_t chunk_rows(size_t V, size_t R)
 {
     size_t rows = LOGITS_BYTES / (V * sizeof(float)) / 64 * 64;
@@ -82,7 +70,7 @@ static void plan_backward(struct dlc_model *m, size_t R)
     s->dx16 = m->in == DLC_BF16 ? take_bf16(m, id, R * d.C) : NULL;
 
     start = b->size_bytes;
-    s->dact = take_f32(m, id, R * d.F);
+    s->act = take_f32(m, id, R * d.F);
     s->dgate16 = m->in == DLC_BF16 ? take_bf16(m, id, R * d.F) : NULL;
     s->dup16 = m->in == DLC_BF16 ? take_bf16(m, id, R * d.F) : NULL;
     mlp_end = b->size_bytes;
@@ -101,6 +89,13 @@ static void plan_backward(struct dlc_model *m, size_t R)
         b->size_bytes = mlp_end;
 }
 
+static size_t widest(const struct dlc__dims *d)
+{
+    size_t most = d->C > d->HD ? d->C : d->HD;
+
+    return most > d->F ? most : d->F;
+}
+
 static void plan_scratch(struct dlc_model *m, size_t R)
 {
     const enum dlc__block_id id = DLC__BLOCK_SCRATCH;
@@ -113,24 +108,23 @@ static void plan_scratch(struct dlc_model *m, size_t R)
     s->loss = take_f32(m, id, R);
     s->logits = take_f32(m, id, m->chunk_rows * d.V);
     s->dlogits16 = training && m->in == DLC_BF16 ? take_bf16(m, id, m->chunk_rows * d.V) : NULL;
-    s->h = m->in == DLC_BF16 ? take_f32(m, id, R * d.C) : NULL;
-    s->hf = take_operand(&s->hf_f32, m, id, s->h, R * d.C);
+    s->h = take_f32(m, id, R * d.C);
+    s->in16 = m->in == DLC_BF16 ? take_bf16(m, id, R * widest(&d)) : NULL;
     s->inv_f = training ? take_f32(m, id, R) : NULL;
     if (training)
         plan_backward(m, R);
     else
-        s->dact = m->in == DLC_BF16 ? take_f32(m, id, R * d.F) : NULL;
+        s->act = take_f32(m, id, R * d.F);
 }
 
+/* All but x. */
 static void plan_layer(struct dlc__layer_acts *a, struct dlc_model *m, size_t R)
 {
     const enum dlc__block_id id = DLC__BLOCK_ACTIVATIONS;
     struct dlc__dims d = dlc__dims(&m->config);
     bool training = m->options.training, qk_norm = m->config.qk_norm;
 
-    a->x = take_f32(m, id, R * d.C);
     a->inv1 = training ? take_f32(m, id, R) : NULL;
-    a->h1 = take_operand(&a->h1_f32, m, id, m->s.h, R * d.C);
     a->q = take_f32(m, id, R * d.HD);
     a->k = take_f32(m, id, R * d.KD);
     a->v = take_f32(m, id, R * d.KD);
@@ -139,38 +133,46 @@ static void plan_layer(struct dlc__layer_acts *a, struct dlc_model *m, size_t R)
     a->inv_q = training && qk_norm ? take_f32(m, id, R * d.H) : NULL;
     a->inv_k = training && qk_norm ? take_f32(m, id, R * d.K) : NULL;
     a->y = take_f32(m, id, R * d.HD);
-    a->yo = m->in == DLC_BF16 ? (void *)take_bf16(m, id, R * d.HD) : (void *)a->y;
     a->lse = training ? take_f32(m, id, R * d.H) : NULL;
     a->x_mid = take_f32(m, id, R * d.C);
     a->inv2 = training ? take_f32(m, id, R) : NULL;
-    a->h2 = take_operand(&a->h2_f32, m, id, m->s.h, R * d.C);
     a->gate = take_f32(m, id, R * d.F);
     a->up = take_f32(m, id, R * d.F);
-    a->act = take_operand(&a->act_f32, m, id, m->s.dact, R * d.F);
+}
+
+/* Returns the first layer's x. */
+static float *plan_layers(struct dlc_model *m, size_t R)
+{
+    bool own_x = m->options.training, own_rest = own_x && !m->options.recompute_layers;
+    struct dlc__layer_acts first = { .x = NULL };
+
+    for (int l = 0; l < m->config.n_layers; l++) {
+        struct dlc__layer_acts a = first;
+
+        if (l == 0 || own_x)
+            a.x = take_f32(m, DLC__BLOCK_ACTIVATIONS, R * dlc__dims(&m->config).C);
+        if (l == 0 || own_rest)
+            plan_layer(&a, m, R);
+        if (l == 0)
+            first = a;
+        if (m->acts)
+            m->acts[l] = a;
+    }
+    return first.x;
 }
 
 void dlc__plan(struct dlc_model *m)
 {
     size_t R = max_rows(m);
-    int n_sets = m->options.training ? m->config.n_layers : 1;
+    float *first_x;
 
     for (int i = 0; i < DLC__N_BLOCKS; i++)
         m->blocks[i].size_bytes = 0;
     plan_params(m);
     plan_scratch(m, R);
-    for (int l = 0; l < n_sets; l++) {
-        struct dlc__layer_acts measured;
-
-        plan_layer(m->acts ? &m->acts[l] : &measured, m, R);
-    }
-    if (m->acts)
-        for (int l = n_sets; l < m->config.n_layers; l++)
-            m->acts[l] = m->acts[0];
+    first_x = plan_layers(m, R);
     /* Without training the stream goes back and forth between two arrays. */
-    if (m->options.training)
-        m->s.x_last = take_f32(m, DLC__BLOCK_ACTIVATIONS, R * dlc__dims(&m->config).C);
-    else
-        m->s.x_last = m->acts ? m->acts[0].x : NULL;
+    m->s.x_last = m->options.training ? take_f32(m, DLC__BLOCK_ACTIVATIONS, R * dlc__dims(&m->config).C) : first_x;
 }
 
 void dlc_model_memory_plan(struct dlc_model_memory *out, const struct dlc_model_config *config,

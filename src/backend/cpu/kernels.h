@@ -80,7 +80,8 @@ typedef void dlc_attention_bwd_fn(float *dq, float *dk, float *dv, const float *
                                   const struct dlc_attention_shape *shape, size_t item_begin, size_t item_end,
                                   float *scratch);
 typedef void dlc_swiglu_fwd_fn(float *y, const float *gate, const float *up, size_t n);
-typedef void dlc_swiglu_bwd_fn(float *dgate, float *dup, const float *dy, const float *gate, const float *up, size_t n);
+typedef void dlc_swiglu_bwd_fn(float *dgate, float *dup, float *y, const float *dy, const float *gate, const float *up,
+                               size_t n);
 typedef void dlc_cross_entropy_fn(float *loss, float *logits, const int32_t *targets, size_t R, size_t V, float dscale);
 typedef void dlc_add_fn(float *y, const float *x, size_t n);
 typedef void dlc_to_bf16_fn(dlc_bf16 *y, const float *x, size_t n);

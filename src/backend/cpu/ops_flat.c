@@ -70,14 +70,16 @@ static void do_swiglu_bwd(void *arg, int worker, int n_workers)
     size_t i, end;
 
     dlc_pool_part(&i, &end, j->n, GRAIN, worker, n_workers);
-    j->kernels->swiglu_bwd(j->dgate + i, j->dup + i, j->dy + i, j->gate + i, j->up + i, end - i);
+    j->kernels->swiglu_bwd(j->dgate + i, j->dup + i, j->y + i, j->dy + i, j->gate + i, j->up + i, end - i);
 }
 
-static void swiglu_bwd(dlc_backend *be, float *dgate, float *dup, const float *dy, const float *gate, const float *up,
-                       size_t n)
+static void swiglu_bwd(dlc_backend *be, float *dgate, float *dup, float *y, const float *dy, const float *gate,
+                       const float *up, size_t n)
 {
     struct dlc_cpu *cpu = dlc_cpu_of(be);
-    struct job job = { .kernels = &cpu->kernels, .n = n, .dgate = dgate, .dup = dup, .dy = dy, .gate = gate, .up = up };
+    struct job job = {
+        .kernels = &cpu->kernels, .n = n, .y = y, .dgate = dgate, .dup = dup, .dy = dy, .gate = gate, .up = up
+    };
 
     dlc_cpu_run(cpu, do_swiglu_bwd, &job, n);
 }

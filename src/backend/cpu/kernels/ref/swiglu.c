@@ -9,12 +9,14 @@ void dlc_swiglu_fwd_ref(float *y, const float *gate, const float *up, size_t n)
         y[i] = gate[i] / (1 + expf(-gate[i])) * up[i];
 }
 
-void dlc_swiglu_bwd_ref(float *dgate, float *dup, const float *dy, const float *gate, const float *up, size_t n)
+void dlc_swiglu_bwd_ref(float *dgate, float *dup, float *y, const float *dy, const float *gate, const float *up,
+                        size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        float x = gate[i], u = up[i], sigma = 1 / (1 + expf(-x));
+        float x = gate[i], u = up[i], d = dy[i], e = 1 + expf(-x), sigma = 1 / e;
 
-        dgate[i] = dy[i] * u * sigma * (1 + x * (1 - sigma));
-        dup[i] = dy[i] * x * sigma;
+        dgate[i] = d * u * sigma * (1 + x * (1 - sigma));
+        dup[i] = d * x * sigma;
+        y[i] = x / e * u; /* the bits of swiglu_fwd */
     }
 }
