@@ -1,14 +1,11 @@
 """diloco's transformer as a plain PyTorch module: what a person would write who wants it fast.
 
 Llama family, as src/model/model.h has it: RMSNorm, rotary positions in the half-rotation layout, SwiGLU, tied
-embeddings, no biases. Projections that read the same input are one matrix (queries, keys and values; gate and up), which
-saves PyTorch a tenth of its time on small shapes.
+embeddings, no biases. Projections that read the same input are one matrix (queries, keys and values; gate and up): fewer
+and larger products.
 """
 
-import json
 import math
-import pathlib
-import struct
 from dataclasses import dataclass
 
 import torch
@@ -30,7 +27,7 @@ class Shape:
     norm_eps: float = 1e-5
 
 
-# src/model/config.c has the others; the number of parameters is compared with what diloco says of its own.
+# Those of src/model/config.c that are compared; the number of parameters is checked against diloco's.
 PRESETS: dict[str, dict[str, int]] = {
     "nano": dict(layers=3, width=96, heads=3, head_dim=32, ffn=256),
     "small": dict(layers=4, width=256, heads=4, head_dim=64, ffn=704),
@@ -95,7 +92,7 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Gives the mean cross-entropy. chunked_loss never holds all logits, as PyTorch offers since 2.12."""
+    """Gives the mean cross-entropy. With chunked_loss logits of the whole batch never exist (PyTorch 2.13)."""
 
     def __init__(self, shape: Shape, seq: int, chunked_loss: bool = False) -> None:
         super().__init__()
