@@ -7,7 +7,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-INSTRUCTION_SETS = ("avx2", "fma", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "sve", "bf16")
+INSTRUCTION_SETS = ("avx2", "fma", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "sve",
+                    "bf16")
 
 
 def first_line(*command: str) -> str:

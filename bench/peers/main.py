@@ -39,7 +39,8 @@ def parse() -> argparse.Namespace:
     p.add_argument("--json", type=Path, metavar="FILE", help="everything that was measured")
     p.add_argument("--markdown", type=Path, metavar="FILE", help="what is printed")
     p.add_argument("--diloco", type=Path, default=ROOT / "build" / "diloco", help=argparse.SUPPRESS)
-    p.add_argument("--work", type=Path, default=ROOT / "build-peers", help="for compiled kernels and data (build-peers)")
+    p.add_argument("--work", type=Path, default=ROOT / "build-peers",
+                   help="for compiled kernels and data (build-peers)")
     return p.parse_args()
 
 

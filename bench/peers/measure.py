@@ -142,7 +142,8 @@ def islands(diloco: Diloco, plan: Plan, say: Say) -> dict[str, Any]:
     for turn in range(plan.turns):
         one.append(diloco.steps(ISLANDS_CASE, 2, plan.seconds)[0]["tokens_per_s"])
         two.append(sum(s["tokens_per_s"] for s in diloco.steps(ISLANDS_CASE, 1, plan.seconds, processes=2)))
-        say(f"islands, turn {turn + 1} of {plan.turns}: 1 x 2 threads {one[-1]:.0f}, 2 x 1 thread {two[-1]:.0f} tokens/s")
+        say(f"islands, turn {turn + 1} of {plan.turns}: 1 x 2 threads {one[-1]:.0f}, 2 x 1 thread {two[-1]:.0f} "
+            "tokens/s")
     return {"case": ISLANDS_CASE.name, "one_island": one, "two_islands": two}
 
 

@@ -1,4 +1,4 @@
-"""The two programs as they are run: diloco bench afresh in every turn, PyTorch as a process that waits between turns."""
+"""The two programs as they run: diloco bench afresh in every turn, PyTorch as processes that wait between turns."""
 
 import json
 import os

@@ -92,7 +92,8 @@ def machine_lines(result: dict[str, Any]) -> list[str]:
     bf16 = f" and bf16 {p['bf16_gflops']:.0f} GFLOP/s" if p["bf16_gflops"] else " GFLOP/s, no instructions for bf16"
     return [
         f"- {result['date']}. {m['cpu']}, {m['cores']} cores{', virtual' if m['virtual'] else ''}, "
-        f"{' '.join(m['instruction_sets'])}; {m['memory_gib']} GiB; Linux {m['kernel']}; load {m['load']:.1f} at the start.",
+        f"{' '.join(m['instruction_sets'])}; {m['memory_gib']} GiB; Linux {m['kernel']}; "
+        f"load {m['load']:.1f} at the start.",
         f"- Peaks measured in this run, {p['threads']} threads: f32 {p['f32_gflops']:.0f}{bf16}; "
         f"read {p['read_gbs']:.1f}, in place {p['in_place_gbs']:.1f} GB/s.",
         f"- diloco: {'; '.join(result['diloco'])}.",

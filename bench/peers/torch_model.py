@@ -1,8 +1,8 @@
 """diloco's transformer as a plain PyTorch module: what a person would write who wants it fast.
 
 Llama family, as src/model/model.h has it: RMSNorm, rotary positions in the half-rotation layout, SwiGLU, tied
-embeddings, no biases. Projections that read the same input are one matrix (queries, keys and values; gate and up): fewer
-and larger products.
+embeddings, no biases. Projections that read the same input are one matrix (queries, keys and values; gate and up):
+fewer and larger products.
 """
 
 import math

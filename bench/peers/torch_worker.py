@@ -19,7 +19,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, TextIO
+from typing import TextIO
 
 import torch
 from torch import Tensor
@@ -147,13 +147,15 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
+TASKS = {"serve": serve, "memory": memory, "loss": loss, "versions": versions}
+
+
 def main() -> None:
     args = parser().parse_args()
     out = own_stdout()
     torch.set_num_threads(args.threads)
     torch.set_num_interop_threads(1)
-    tasks: dict[str, Callable[[Any, TextIO], None]] = {"serve": serve, "memory": memory, "loss": loss, "versions": versions}
-    tasks[args.task](args, out)
+    TASKS[args.task](args, out)
 
 
 if __name__ == "__main__":
