@@ -88,6 +88,8 @@ def main() -> None:
     args = parse()
     try:
         print(report.markdown(run(args)), end="")
+    except KeyboardInterrupt:
+        raise SystemExit("bench-peers: stopped; --json and --markdown have the cases that were finished") from None
     except Failed as e:
         raise SystemExit(f"bench-peers: {e}") from e
 

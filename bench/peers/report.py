@@ -102,7 +102,7 @@ def machine_lines(result: dict[str, Any]) -> list[str]:
         f"- {plan['threads']} threads, {plan['turns']} turns of {plan['seconds']:g} s; median of turns, lowest to "
         f"highest in brackets. Ratios are to the better of PyTorch's, above 1: diloco is faster.",
         "- MFU is 6 x parameters x tokens/s over the peak. Memory in MB: the most a process had resident; PyTorch's is "
-        "the least of its variants, of which 220 or so are Python and torch themselves.",
+        "the least of its variants, of which 230 or so are Python and torch themselves.",
     ]
 
 
