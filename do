@@ -150,6 +150,25 @@ task_lint() {
 
 task_bench() { compile build && build/diloco bench "$@"; }
 
+# PyTorch is for comparison only and lives in build-peers, unless PYTHON names an interpreter that has it.
+peers_python() {
+    [ -z "${PYTHON:-}" ] || { echo "$PYTHON"; return; }
+    if ! build-peers/venv/bin/python -c 'import torch' 2>/dev/null; then
+        command -v python3 >/dev/null 2>&1 || install_missing python3
+        python3 -c 'import ensurepip' 2>/dev/null || install_missing python3-venv
+        python3 -m venv build-peers/venv >&2
+        build-peers/venv/bin/python -m pip install --quiet 'torch==2.13.0' numpy >&2
+    fi
+    echo build-peers/venv/bin/python
+}
+
+task_bench_peers() {
+    compile build
+    command -v g++ >/dev/null 2>&1 || install_missing g++ # torch.compile calls it
+    python=$(peers_python)
+    exec "$python" bench/peers/main.py "$@"
+}
+
 task_docs() {
     compile build
     build/diloco help --markdown >docs/cli.md.new
@@ -168,6 +187,7 @@ list() {
   fuzz [TARGET...]   every decoder for FUZZ_SECONDS (20) with clang's fuzzer
   format, lint       clang-format; clang-tidy and the arrows between folders
   bench [FLAG...]    diloco bench: this machine's peaks, and how much of them our code gets
+  bench-peers        the same shapes trained by PyTorch, in turns with ours, and ratios; bench/README.md
   docs               docs/cli.md, from the tables of verbs and keys
 
 demo and test install what is missing (Debian, Ubuntu) first.
@@ -177,6 +197,10 @@ EOF
 task=${1:-}
 case $task in
 "" | help | --help | -h) list ;;
+bench-peers)
+    shift
+    task_bench_peers "$@"
+    ;;
 build | demo | test | asan | ubsan | sanitize | tsan | fuzz | format | lint | bench | docs)
     shift
     "task_$task" "$@"
