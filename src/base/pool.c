@@ -3,12 +3,15 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <unistd.h>
+#include <stdbool.h>
+#include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 
-#define SPINS 2000 /* some microseconds: longer than the gap between two kernels, far shorter than a time slice */
+#define SPINS 100      /* some microseconds: longer than the gap between two kernels */
+#define YIELD_NS 50000 /* far shorter than a time slice */
+#define LINE 128       /* bytes that processors fetch together */
 
 struct worker {
     dlc_pool *pool;
@@ -23,69 +26,126 @@ struct dlc_pool {
 
     pthread_mutex_t lock; /* guards the sleep of both conditions */
     pthread_cond_t start, done;
-    _Atomic unsigned generation; /* moves by one for every job */
-    _Atomic int n_running;
-    _Atomic int stop;
 
+    /* Written by the caller for each job, read by all. */
+    _Alignas(LINE) _Atomic unsigned generation; /* moves by one for every job */
+    _Atomic int stop;
     void (*fn)(void *, int, int);
     void *arg;
+
+    _Alignas(LINE) _Atomic int n_running; /* workers that have not finished the job */
+    _Alignas(LINE) _Atomic int n_asleep;  /* workers that must be woken: they look once more after they are counted */
+    _Atomic int caller_asleep;
 };
 
 static void pause_cpu(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb");
 #endif
 }
 
-static unsigned wait_for_job(dlc_pool *p, unsigned seen)
+static bool has_job(dlc_pool *p, unsigned seen)
 {
+    return atomic_load_explicit(&p->generation, memory_order_acquire) != seen;
+}
+
+static bool all_done(dlc_pool *p, unsigned unused)
+{
+    (void)unused;
+    return atomic_load_explicit(&p->n_running, memory_order_acquire) == 0;
+}
+
+/* True as soon as `ready`; false when that did not come in time. Spinning covers the gap between two kernels. Giving the
+ * core away in between covers the case of more threads than cores, this pool's or other processes': whoever is waited
+ * for may be waiting for this very core. On two cores, four threads or two pools of two waited 100 us a job without. */
+static bool spin(dlc_pool *p, bool (*ready)(dlc_pool *, unsigned), unsigned seen)
+{
+    int64_t give_up_ns;
+
     for (int i = 0; i < SPINS; i++) {
-        if (atomic_load_explicit(&p->generation, memory_order_acquire) != seen)
-            return seen + 1;
+        if (ready(p, seen))
+            return true;
         pause_cpu();
     }
+    give_up_ns = dlc_now_ns() + YIELD_NS;
+    do {
+        sched_yield();
+        if (ready(p, seen))
+            return true;
+    } while (dlc_now_ns() < give_up_ns);
+    return false;
+}
+
+/* Whoever goes to sleep first says so and then looks again; whoever has news first publishes it and then looks for
+ * sleepers. Both in the one order of sequentially consistent operations: one of them sees the other. */
+static void wait_for_job(dlc_pool *p, unsigned seen)
+{
+    if (spin(p, has_job, seen))
+        return;
     pthread_mutex_lock(&p->lock);
-    while (atomic_load_explicit(&p->generation, memory_order_acquire) == seen)
+    atomic_fetch_add(&p->n_asleep, 1);
+    while (atomic_load(&p->generation) == seen)
         pthread_cond_wait(&p->start, &p->lock);
+    atomic_fetch_sub(&p->n_asleep, 1);
     pthread_mutex_unlock(&p->lock);
-    return seen + 1;
+}
+
+static void finish_job(dlc_pool *p)
+{
+    if (atomic_fetch_sub(&p->n_running, 1) != 1 || atomic_load(&p->caller_asleep) == 0)
+        return;
+    pthread_mutex_lock(&p->lock);
+    pthread_cond_signal(&p->done);
+    pthread_mutex_unlock(&p->lock);
 }
 
 static void *worker_main(void *arg)
 {
     struct worker *w = arg;
     dlc_pool *p = w->pool;
-    unsigned seen = 0;
 
-    for (;;) {
-        seen = wait_for_job(p, seen);
-        if (atomic_load(&p->stop))
+    for (unsigned seen = 0;; seen++) {
+        wait_for_job(p, seen);
+        if (atomic_load_explicit(&p->stop, memory_order_relaxed))
             return NULL;
         p->fn(p->arg, w->index, p->n_threads);
-        if (atomic_fetch_sub_explicit(&p->n_running, 1, memory_order_acq_rel) == 1) {
-            pthread_mutex_lock(&p->lock);
-            pthread_cond_signal(&p->done);
-            pthread_mutex_unlock(&p->lock);
-        }
+        finish_job(p);
     }
 }
 
 static void publish_job(dlc_pool *p)
 {
+    atomic_fetch_add(&p->generation, 1);
+    if (atomic_load(&p->n_asleep) == 0)
+        return;
     pthread_mutex_lock(&p->lock);
-    atomic_fetch_add_explicit(&p->generation, 1, memory_order_release);
     pthread_cond_broadcast(&p->start);
+    pthread_mutex_unlock(&p->lock);
+}
+
+static void wait_for_workers(dlc_pool *p)
+{
+    if (spin(p, all_done, 0))
+        return;
+    pthread_mutex_lock(&p->lock);
+    atomic_store(&p->caller_asleep, 1);
+    while (atomic_load(&p->n_running) != 0)
+        pthread_cond_wait(&p->done, &p->lock);
+    atomic_store(&p->caller_asleep, 0);
     pthread_mutex_unlock(&p->lock);
 }
 
 dlc_err dlc_pool_create(dlc_pool **out, int n_threads)
 {
-    dlc_pool *p = dlc_calloc(1, sizeof *p);
+    void *memory;
+    dlc_pool *p;
 
     *out = NULL;
-    if (!p)
-        return DLC_ENOMEM;
+    DLC_TRY(dlc_arena_alloc(&memory, sizeof *p, "pool of threads")); /* aligned, which dlc_alloc is not */
+    p = memory;
     p->n_threads = n_threads < 1 ? 1 : n_threads;
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->start, NULL);
@@ -119,7 +179,7 @@ void dlc_pool_destroy(dlc_pool *p)
     pthread_cond_destroy(&p->start);
     pthread_mutex_destroy(&p->lock);
     dlc_free(p->workers);
-    dlc_free(p);
+    dlc_arena_free(p, sizeof *p);
 }
 
 int dlc_pool_n_threads(const dlc_pool *p)
@@ -127,22 +187,9 @@ int dlc_pool_n_threads(const dlc_pool *p)
     return p->n_threads;
 }
 
-static void wait_for_workers(dlc_pool *p)
-{
-    for (int i = 0; i < SPINS; i++) {
-        if (atomic_load_explicit(&p->n_running, memory_order_acquire) == 0)
-            return;
-        pause_cpu();
-    }
-    pthread_mutex_lock(&p->lock);
-    while (atomic_load_explicit(&p->n_running, memory_order_acquire) != 0)
-        pthread_cond_wait(&p->done, &p->lock);
-    pthread_mutex_unlock(&p->lock);
-}
-
 void dlc_pool_run(dlc_pool *p, void (*fn)(void *arg, int worker, int n_workers), void *arg)
 {
-    if (p->n_threads == 1) {
+    if (!p || p->n_threads == 1) {
         fn(arg, 0, 1);
         return;
     }
@@ -154,48 +201,49 @@ void dlc_pool_run(dlc_pool *p, void (*fn)(void *arg, int worker, int n_workers),
     wait_for_workers(p);
 }
 
-static int affinity_cores(void)
-{
+/* --- cores of their own ------------------------------------------------------------------------------------------ */
+
 #ifdef __linux__
-    cpu_set_t set;
 
-    if (sched_getaffinity(0, sizeof set, &set) == 0)
-        return CPU_COUNT(&set);
+/* The index-th core of the set, counted round. */
+static int core_at(const cpu_set_t *set, int index)
+{
+    int left = index % CPU_COUNT(set), core = 0;
+
+    while (!CPU_ISSET(core, set) || left-- > 0)
+        core++;
+    return core;
+}
+
+static dlc_err pin_thread(pthread_t thread, const cpu_set_t *allowed, int index)
+{
+    int core = core_at(allowed, index), rc;
+    cpu_set_t one;
+
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    rc = pthread_setaffinity_np(thread, sizeof one, &one);
+    return rc == 0 ? DLC_OK : dlc_fail(DLC_EFAIL, "a thread cannot be bound to core %d: %s", core, strerror(rc));
+}
+
+dlc_err dlc_pool_pin(dlc_pool *p, int first)
+{
+    cpu_set_t allowed;
+
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
+        return dlc_fail_errno(DLC_EFAIL, "the cores of this process are not known");
+    for (int i = 0; i < p->n_started; i++)
+        DLC_TRY(pin_thread(p->workers[i].thread, &allowed, first + i + 1));
+    return pin_thread(pthread_self(), &allowed, first);
+}
+
+#else
+
+dlc_err dlc_pool_pin(dlc_pool *p, int first)
+{
+    (void)p;
+    (void)first;
+    return dlc_fail(DLC_EFAIL, "this system does not bind threads to cores");
+}
+
 #endif
-    long n = sysconf(_SC_NPROCESSORS_ONLN);
-    return n < 1 ? 1 : (int)n;
-}
-
-/* Quota in whole cores, rounded up; 0 when there is none. cgroup v2, then v1. */
-static int cgroup_cores(void)
-{
-    long long quota = -1, period = -1;
-    FILE *f = fopen("/sys/fs/cgroup/cpu.max", "r");
-
-    if (f) {
-        if (fscanf(f, "%lld %lld", &quota, &period) != 2)
-            quota = -1;
-        fclose(f);
-    } else {
-        f = fopen("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "r");
-        if (f) {
-            if (fscanf(f, "%lld", &quota) != 1)
-                quota = -1;
-            fclose(f);
-        }
-        f = fopen("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "r");
-        if (f) {
-            if (fscanf(f, "%lld", &period) != 1)
-                period = -1;
-            fclose(f);
-        }
-    }
-    return quota > 0 && period > 0 ? (int)((quota + period - 1) / period) : 0;
-}
-
-int dlc_n_cores(void)
-{
-    int cores = affinity_cores(), quota = cgroup_cores();
-
-    return quota > 0 && quota < cores ? quota : cores;
-}

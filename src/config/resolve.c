@@ -1,7 +1,8 @@
 /* From what was given to a complete, consistent configuration. Every choice and every doubt is one line of `said`. */
 #include <inttypes.h>
 
-#include "base/pool.h"
+#include "base/cores.h"
+#include "base/cores.h"
 #include "config/config.h"
 #include "config/keys.h"
 #include "config/memory.h"

@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/pool.h"
+#include "base/cores.h"
 #include "data/bpe_train.h"
 #include "data/documents.h"
 #include "data/encoder.h"
