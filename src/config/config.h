@@ -78,6 +78,7 @@ struct dlc_config {
     } exchange;
     struct {
         int threads;             /* per island; auto: cores / islands, at least 1 */
+        bool pin;                /* island threads bound to cores, island by island */
         char isa[16];            /* auto | ref | avx2 | avx512 | avx512bf16 | amx */
         dlc_recompute recompute; /* off | layers */
         int64_t memory_limit_mb; /* auto: what the machine (cgroup) has available */

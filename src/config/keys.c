@@ -116,6 +116,8 @@ static const struct dlc_key keys[] = {
 
     { "system.threads", NULL, INT(system.threads, 1, 1024), .may_be_auto = true, .fallback = "auto",
       .help = "per island; auto: cores / islands" },
+    { "system.pin", NULL, BOOL(system.pin), .fallback = "false",
+      .help = "bind each thread of the islands to a core of its own" },
     { "system.isa", NULL, TEXT(system.isa), .choices = isas, .fallback = "auto",
       .help = "instruction set of the kernels" },
     { "system.recompute", NULL, ENUM(system.recompute, recomputes), .fallback = "off",

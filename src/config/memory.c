@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/cgroup.h"
+
 #define MIB (1 << 20)
 
 /* MemAvailable of /proc/meminfo, in MiB; -1 where there is none. */
@@ -22,31 +24,26 @@ static int64_t kernel_mb(void)
     return kib < 0 ? -1 : kib / 1024;
 }
 
-static int64_t read_bytes(const char *path)
+/* What is left below a group's own limit, into *mb where that is less (-1: no limit so far). */
+static void take_limit(void *arg, const char *folder, int version)
 {
-    FILE *f = fopen(path, "r");
-    int64_t v = -1;
+    int64_t *mb = arg, limit, used, left;
 
-    if (!f)
-        return -1;
-    if (fscanf(f, "%" SCNd64, &v) != 1)
-        v = -1; /* "max" */
-    fclose(f);
-    return v;
+    if (!dlc_cgroup_numbers(&limit, 1, folder, version == 2 ? "memory.max" : "memory.limit_in_bytes") ||
+        !dlc_cgroup_numbers(&used, 1, folder, version == 2 ? "memory.current" : "memory.usage_in_bytes"))
+        return;
+    left = limit > used ? (limit - used) / MIB : 0;
+    if (*mb < 0 || left < *mb)
+        *mb = left;
 }
 
-/* What the control group still allows (version 2, then 1); -1 without a limit. */
+/* What the control groups still allow; -1 without a limit. */
 static int64_t cgroup_mb(void)
 {
-    int64_t limit = read_bytes("/sys/fs/cgroup/memory.max"), used = read_bytes("/sys/fs/cgroup/memory.current");
+    int64_t mb = -1;
 
-    if (limit < 0 || used < 0) {
-        limit = read_bytes("/sys/fs/cgroup/memory/memory.limit_in_bytes");
-        used = read_bytes("/sys/fs/cgroup/memory/memory.usage_in_bytes");
-    }
-    if (limit < 0 || used < 0)
-        return -1;
-    return limit > used ? (limit - used) / MIB : 0;
+    dlc_cgroup_walk("memory", take_limit, &mb);
+    return mb;
 }
 
 static int64_t physical_mb(void)

@@ -166,6 +166,9 @@ static dlc_err resolve_system(struct dlc_config *config, struct dlc_buf *said)
         config->system.threads = cores / islands > 1 ? cores / islands : 1;
         DLC_TRY(dlc_buf_printf(said, "system.threads = %d: %d core%s for %d island%s\n", config->system.threads, cores,
                                cores == 1 ? "" : "s", islands, islands == 1 ? "" : "s"));
+    } else if ((int64_t)config->system.threads * islands > cores) {
+        DLC_TRY(dlc_buf_printf(said, "system.threads = %d: %d island%s of that take turns on %d core%s\n",
+                               config->system.threads, islands, islands == 1 ? "" : "s", cores, cores == 1 ? "" : "s"));
     }
     if (config->system.memory_limit_mb == DLC_AUTO) {
         int64_t mb = dlc_memory_available_mb();

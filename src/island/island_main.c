@@ -8,6 +8,8 @@
 #endif
 #include <unistd.h>
 
+#include "base/log.h"
+#include "base/pool.h"
 #include "exchange/local.h"
 #include "island/trainer.h"
 
@@ -40,6 +42,12 @@ struct dlc_island_config dlc_island_config_of(const struct dlc_config *config, i
                                        .nonfinite = config->train.nonfinite,
                                        .nonfinite_max = config->train.nonfinite_max,
                                        .progress_every = config->train.log_every };
+}
+
+void dlc_island_pin(const struct dlc_config *config, int index, dlc_backend *backend)
+{
+    if (config->system.pin && dlc_pool_pin(backend->pool, index * config->system.threads) != DLC_OK)
+        dlc_warn("system.pin has no effect on island %d: %s", index, dlc_err_text());
 }
 
 /* Dies with its coordinator even while it computes; the closed socket would be seen only after the inner step. */
@@ -112,6 +120,7 @@ static dlc_err build(struct parts *p, const struct dlc_config *config, const str
     DLC_TRY(dlc_island_folder(folder, args->run_folder, args->index));
     DLC_TRY(open_data(&p->data, config, args));
     DLC_TRY(dlc_backend_create(&p->backend, config->system.isa, config->system.threads));
+    dlc_island_pin(config, args->index, p->backend);
     DLC_TRY(dlc_trainer_create(&p->trainer, config, args->run_id, args->index, folder, p->data, p->backend));
     return dlc_island_create(&p->island, &island_config, &dlc_trainer_ops, p->trainer, dlc_local_endpoint_base(ep));
 }

@@ -24,6 +24,7 @@ dlc_err dlc_run_inproc_open(struct dlc_run *run)
     run->islands = all;
     all->n = n;
     DLC_TRY(dlc_backend_create(&all->backend, run->config->system.isa, run->config->system.threads));
+    dlc_island_pin(run->config, 0, all->backend);
     for (int i = 0; i < n; i++) {
         struct dlc_island_config c = dlc_island_config_of(run->config, i, 1);
 
