@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/pool.h"
+#include "base/rng.h"
 #include "model/model.h"
 #include "model/model_internal.h"
 
@@ -230,6 +232,58 @@ static void initial_values_are_normal(void **state)
     dlc_free(b);
 }
 
+/* The formula with the C library's functions, value by value. */
+static float formula(size_t i, double std, uint64_t seed, uint64_t tensor)
+{
+    uint64_t stream = 0x696e697400000000u + tensor;
+    double u = 1.0 - dlc_rng_uniform(seed, stream, i & ~(size_t)1);
+    double angle = 6.283185307179586476925 * dlc_rng_uniform(seed, stream, i | 1);
+    double radius = std * sqrt(-2.0 * log(u));
+
+    return (float)(radius * (i % 2 ? sin(angle) : cos(angle)));
+}
+
+/* Same bits as the formula's for every number of threads: runs begun elsewhere and golden files depend on them. */
+static void initial_values_are_the_formula_to_the_bit(void **state)
+{
+    static const int threads[] = { 0, 1, 2, 3, 7 };
+    struct dlc_model_config c = preset("mini", 4099); /* tensors of odd sizes and many parts */
+    size_t n, N;
+    struct dlc_param *table;
+    float *a;
+
+    (void)state;
+    c.d_model = 33;
+    c.n_heads = c.n_kv_heads = 3;
+    c.d_ffn = 77;
+    N = dlc_model_n_params(&c);
+    a = dlc_alloc(N * sizeof *a);
+    assert_non_null(a);
+    assert_int_equal(dlc_model_params_table(&table, &n, &c), DLC_OK);
+    for (size_t k = 0; k < sizeof threads / sizeof *threads; k++) {
+        dlc_pool *pool = NULL;
+
+        if (threads[k])
+            assert_int_equal(dlc_pool_create(&pool, threads[k]), DLC_OK);
+        memset(a, 0xff, N * sizeof *a);
+        dlc_model_init_params_by(a, &c, 11, pool);
+        dlc_pool_destroy(pool);
+        for (size_t i = 0; i < n; i++) {
+            bool residual = strstr(table[i].name, "o_proj") || strstr(table[i].name, "down_proj");
+
+            for (size_t j = 0; table[i].n_dims == 2 && j < table[i].n_values; j++) {
+                float expected = formula(j, residual ? 0.02 / sqrt(8) : 0.02, 11, i), got = a[table[i].offset + j];
+
+                if (memcmp(&got, &expected, sizeof got) != 0)
+                    fail_msg("%d threads, %s: value %zu is %a instead of %a", threads[k], table[i].name, j,
+                             (double)got, (double)expected);
+            }
+        }
+    }
+    dlc_free(table);
+    dlc_free(a);
+}
+
 static void flops_follow_the_formula(void **state)
 {
     struct dlc_model_config c = preset("nano", 2048);
@@ -313,6 +367,7 @@ int main(void)
         cmocka_unit_test(table_lists_every_value_once),
         cmocka_unit_test(names_are_those_of_hugging_face),
         cmocka_unit_test(initial_values_are_normal),
+        cmocka_unit_test(initial_values_are_the_formula_to_the_bit),
         cmocka_unit_test(flops_follow_the_formula),
         cmocka_unit_test(announced_memory_is_what_is_allocated),
         cmocka_unit_test(absurd_batches_are_refused),

@@ -61,8 +61,12 @@ dlc_err dlc_model_params_table(struct dlc_param **out, size_t *n, const struct d
 /* Training FLOPs a token: 6 (N - embeddings that are only looked up) + attention (12 L H D T / 2, causal). */
 double dlc_model_flops_per_token(const struct dlc_model_config *config, int seq_len);
 
-/* Initial parameters as a pure function of (config, seed): normal(0, init_std) for matrices, ones for norms. */
+/* Initial parameters as a pure function of (config, seed): normal(0, init_std) for matrices, ones for norms. `_by`
+ * divides the work between the threads of a pool (NULL: none); the bits are the same. */
 void dlc_model_init_params(float *params, const struct dlc_model_config *config, uint64_t seed);
+struct dlc_pool;
+void dlc_model_init_params_by(float *params, const struct dlc_model_config *config, uint64_t seed,
+                              struct dlc_pool *pool);
 
 typedef enum { DLC_PRECISION_F32, DLC_PRECISION_BF16 } dlc_precision;
 

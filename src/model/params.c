@@ -1,10 +1,8 @@
-/* The list of tensors, and their initial values. */
+/* The list of tensors. */
 #include <assert.h>
-#include <math.h>
 #include <stdio.h>
 
 #include "base/mem.h"
-#include "base/rng.h"
 #include "model/model_internal.h"
 
 static bool in_layer(enum dlc__role role)
@@ -129,37 +127,4 @@ dlc_err dlc_model_params_table(struct dlc_param **out, size_t *n, const struct d
         fill_param(&table[w.index], &w);
     *out = table;
     return DLC_OK;
-}
-
-#define INIT_STREAM 0x696e697400000000u /* keeps these numbers apart from those of other uses of the same seed */
-
-/* Both branches of Box-Muller: value 2i and 2i+1 come from pair i. */
-static void fill_normal(float *x, size_t n, double std, uint64_t seed, uint64_t stream)
-{
-    for (size_t i = 0; i < n; i += 2) {
-        double u = 1.0 - dlc_rng_uniform(seed, stream, i);
-        double angle = 6.283185307179586476925 * dlc_rng_uniform(seed, stream, i + 1);
-        double radius = std * sqrt(-2.0 * log(u));
-
-        x[i] = (float)(radius * cos(angle));
-        if (i + 1 < n)
-            x[i + 1] = (float)(radius * sin(angle));
-    }
-}
-
-void dlc_model_init_params(float *params, const struct dlc_model_config *config, uint64_t seed)
-{
-    struct dlc__walk w = { .config = config };
-    double residual_std = config->init_std / sqrt(2.0 * config->n_layers);
-
-    while (dlc__walk_next(&w)) {
-        float *p = params + w.offset;
-        bool into_residual = w.role == DLC__O || w.role == DLC__DOWN;
-
-        if (w.n_dims == 2)
-            fill_normal(p, w.n_values, into_residual ? residual_std : config->init_std, seed, INIT_STREAM + w.index);
-        else
-            for (size_t i = 0; i < w.n_values; i++)
-                p[i] = 1;
-    }
 }

@@ -261,7 +261,7 @@ static dlc_err first_parameters(struct dlc_run *run)
     char folder[DLC_PATH_MAX];
 
     if (!c->train.init_from[0]) {
-        dlc_model_init_params(run->theta[0], &c->model.shape, c->train.seed);
+        dlc_model_init_params_by(run->theta[0], &c->model.shape, c->train.seed, run->backend->pool);
         return DLC_OK;
     }
     DLC_TRY(dlc_model_folder_resolve(folder, c->train.init_from));
