@@ -38,7 +38,8 @@ static void read_ends(const dlc_dataset *d)
         uint64_t n = dlc_dataset_pool_windows(d, pool);
 
         for (uint64_t k = 0; k < (n < 500 ? n : 500); k++)
-            dlc_dataset_sample(d, pool, k, tokens, targets);
+            if (dlc_dataset_sample(d, pool, k, tokens, targets) != DLC_OK)
+                abort();
         for (int i = 0; i < CONTEXT; i++) {
             if (tokens[i] < 0 || tokens[i] >= dlc_dataset_info(d)->vocab_size)
                 abort();

@@ -93,16 +93,19 @@ static dlc_err evaluate(struct dlc_eval_result *out, const struct args *a, struc
         .max_tokens = (uint64_t)a->tokens, .batch = batch, .context = context, .tokenizer = l->tokenizer
     };
     dlc_evaluator *e;
+    bool done = false;
+    dlc_err err = DLC_OK;
 
     o.split = strcmp(a->split, "train") == 0 ? DLC_SPLIT_TRAIN : DLC_SPLIT_VAL;
     DLC_TRY(check_tokenizer(l, d, a->data));
     DLC_TRY(dlc_evaluator_create(&e, l->model, d, &o));
     dlc_evaluator_start(e, NULL);
-    while (!dlc_evaluator_step(e))
-        ;
-    *out = dlc_evaluator_result(e);
+    while (err == DLC_OK && !done)
+        err = dlc_evaluator_step(e, &done);
+    if (err == DLC_OK)
+        *out = dlc_evaluator_result(e);
     dlc_evaluator_destroy(e);
-    return DLC_OK;
+    return err;
 }
 
 /* Numbers that JSON has no word for are null. */

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -20,10 +20,10 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tokens are read from the file as they are");
 
+/* Read, not mapped: pages of a mapping count as memory of each process that touched them, and a file that somebody cuts
+ * off would kill the process. */
 struct shard {
-    unsigned char *file; /* mapped; NULL: not yet */
-    size_t size_bytes;
-    const void *tokens;
+    int fd; /* -1: not open */
     int width;
     uint64_t n_tokens;
 };
@@ -42,6 +42,7 @@ struct dlc_dataset {
     struct shard *shards; /* as in meta */
     int context;
     uint64_t seed;
+    bool trusted; /* the shards were read through by another process just now */
     struct pool *pools;
     int n_pools;
 };
@@ -66,76 +67,122 @@ static uint32_t largest_32(const uint32_t *tokens, size_t n)
     return most;
 }
 
-static uint32_t token_at(const struct shard *s, uint64_t i)
+static uint32_t token_in(const void *tokens, int width, size_t i)
 {
-    return s->width == 2 ? ((const uint16_t *)s->tokens)[i] : ((const uint32_t *)s->tokens)[i];
+    return width == 2 ? ((const uint16_t *)tokens)[i] : ((const uint32_t *)tokens)[i];
 }
 
-static dlc_err token_outside(const struct shard *s, uint64_t i, uint32_t limit, const char *path)
+static dlc_err token_outside(const void *tokens, const struct shard *s, uint64_t first, uint32_t limit,
+                             const char *path)
 {
-    while (token_at(s, i) < limit)
+    size_t i = 0;
+
+    while (token_in(tokens, s->width, i) < limit)
         i++;
     return dlc_fail(DLC_EINPUT,
                     "%s: token %llu is %u, the vocabulary ends at %u; the shard is damaged or was made with "
                     "another tokenizer",
-                    path, (unsigned long long)i, token_at(s, i), limit - 1);
+                    path, (unsigned long long)(first + i), token_in(tokens, s->width, i), limit - 1);
+}
+
+/* n bytes at an offset. */
+static dlc_err read_at(void *out, int fd, size_t n, uint64_t at, const char *path)
+{
+    for (size_t done = 0; done < n;) {
+        ssize_t got = pread(fd, (char *)out + done, n - done, (off_t)(at + done));
+
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return dlc_fail_errno(DLC_EIO, "%s: cannot be read", path);
+        if (got == 0)
+            return dlc_fail(DLC_EINPUT, "%s: was cut off while it is in use", path);
+        done += (size_t)got;
+    }
+    return DLC_OK;
+}
+
+static dlc_err scan_blocks(uint32_t *largest, XXH3_state_t *hash, void *block, const struct shard *s, uint32_t limit,
+                           const char *path)
+{
+    size_t width = (size_t)s->width, in_block = SCAN_BYTES / width;
+
+    for (uint64_t at = 0; at < s->n_tokens; at += in_block) {
+        size_t n = s->n_tokens - at < in_block ? (size_t)(s->n_tokens - at) : in_block;
+        uint32_t most;
+
+        DLC_TRY(read_at(block, s->fd, n * width, DLC_SHARD_HEADER_BYTES + at * width, path));
+        most = width == 2 ? largest_16(block, n) : largest_32(block, n);
+        XXH3_64bits_update(hash, block, n * width);
+        *largest = most > *largest ? most : *largest;
+        if (most >= limit)
+            return token_outside(block, s, at, limit, path);
+    }
+    return DLC_OK;
 }
 
 /* One pass over the tokens: largest id, digest. Ids from `limit` on are DLC_EINPUT with the place. */
 static dlc_err scan(uint32_t *largest, uint64_t *xxh3, const struct shard *s, uint32_t limit, const char *path)
 {
     XXH3_state_t *hash = XXH3_createState();
-    size_t block = SCAN_BYTES / (size_t)s->width;
+    void *block = dlc_alloc(SCAN_BYTES);
     dlc_err err = DLC_OK;
 
-    if (!hash || XXH3_64bits_reset(hash) != XXH_OK)
+    if (!block)
+        err = DLC_ENOMEM;
+    else if (!hash || XXH3_64bits_reset(hash) != XXH_OK)
         err = dlc_fail(DLC_ENOMEM, "out of memory: shard digest");
-    for (uint64_t at = 0; err == DLC_OK && at < s->n_tokens; at += block) {
-        size_t n = s->n_tokens - at < block ? (size_t)(s->n_tokens - at) : block;
-        const void *tokens = (const char *)s->tokens + at * (uint64_t)s->width;
-        uint32_t most = s->width == 2 ? largest_16(tokens, n) : largest_32(tokens, n);
-
-        XXH3_64bits_update(hash, tokens, n * (size_t)s->width);
-        *largest = most > *largest ? most : *largest;
-        if (most >= limit)
-            err = token_outside(s, at, limit, path);
-    }
+    if (err == DLC_OK)
+        err = scan_blocks(largest, hash, block, s, limit, path);
     *xxh3 = err == DLC_OK ? XXH3_64bits_digest(hash) : 0;
     XXH3_freeState(hash);
+    dlc_free(block);
     return err;
 }
 
-static dlc_err map_file(struct shard *s, const char *path)
+/* A set can have more shards than a process may usually have open files: the usual limit is not the hard one. */
+static int open_file(const char *path)
 {
-    struct stat st;
-    void *file;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct rlimit limit;
 
-    if (fd < 0)
-        return dlc_fail_errno(errno == ENOENT ? DLC_ENOTFOUND : DLC_EINPUT, "%s", path);
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size == 0) {
-        close(fd);
-        return dlc_fail(DLC_EINPUT, "%s: not a token shard (%s)", path, st.st_size == 0 ? "empty" : "not a file");
+    if (fd >= 0 || errno != EMFILE || getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max)
+        return fd;
+    limit.rlim_cur = limit.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0) {
+        errno = EMFILE;
+        return -1;
     }
-    file = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
-    close(fd);
-    if (file == MAP_FAILED)
-        return dlc_fail_errno(DLC_EIO, "%s: cannot be mapped", path);
-    s->file = file;
-    s->size_bytes = (size_t)st.st_size;
-    return DLC_OK;
+    return open(path, O_RDONLY | O_CLOEXEC);
 }
 
 static dlc_err open_shard(struct shard *s, const char *path)
 {
     struct dlc_shard_header header;
+    unsigned char bytes[DLC_SHARD_HEADER_BYTES] = { 0 };
+    struct stat st;
 
-    DLC_TRY(map_file(s, path));
-    DLC_TRY(dlc_shard_header_read(&header, s->file, s->size_bytes, path));
+    s->fd = open_file(path);
+    if (s->fd < 0)
+        return dlc_fail_errno(errno == ENOENT ? DLC_ENOTFOUND : DLC_EINPUT, "%s", path);
+    if (fstat(s->fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size == 0)
+        return dlc_fail(DLC_EINPUT, "%s: not a token shard (%s)", path, st.st_size == 0 ? "empty" : "not a file");
+    if ((size_t)st.st_size >= sizeof bytes)
+        DLC_TRY(read_at(bytes, s->fd, sizeof bytes, 0, path));
+    DLC_TRY(dlc_shard_header_read(&header, bytes, (uint64_t)st.st_size, path));
     s->width = header.width;
     s->n_tokens = header.n_tokens;
-    s->tokens = s->file + DLC_SHARD_HEADER_BYTES;
     return DLC_OK;
+}
+
+/* All closed. */
+static struct shard *make_shards(size_t n)
+{
+    struct shard *shards = dlc_calloc(n, sizeof *shards);
+
+    for (size_t i = 0; shards && i < n; i++)
+        shards[i].fd = -1;
+    return shards;
 }
 
 static dlc_err open_listed_shard(dlc_dataset *d, size_t i, const char *folder)
@@ -151,6 +198,8 @@ static dlc_err open_listed_shard(dlc_dataset *d, size_t i, const char *folder)
     if (s->n_tokens != info->n_tokens || s->width != d->meta.width)
         return dlc_fail(DLC_EINPUT, "%s: %llu tokens of %d bytes, meta.json says %llu of %d; run prepare again", path,
                         (unsigned long long)s->n_tokens, s->width, (unsigned long long)info->n_tokens, d->meta.width);
+    if (d->trusted)
+        return DLC_OK;
     DLC_TRY(scan(&largest, &xxh3, s, (uint32_t)d->meta.vocab_size, path));
     if (xxh3 != info->xxh3)
         return dlc_fail(DLC_EINPUT, "%s: damaged: XXH3 is %016llx, meta.json says %016llx; run prepare again", path,
@@ -186,7 +235,7 @@ static dlc_err open_prepared(dlc_dataset *d, const char *folder, const char *met
     if (err != DLC_OK)
         return err;
     DLC_TRY(check_tokenizer(d, folder));
-    d->shards = dlc_calloc(d->meta.n_shards, sizeof *d->shards);
+    d->shards = make_shards(d->meta.n_shards);
     if (!d->shards)
         return DLC_ENOMEM;
     for (size_t i = 0; i < d->meta.n_shards; i++)
@@ -235,7 +284,7 @@ static dlc_err add_bare_shard(dlc_dataset *d, const char *folder, const char *fi
 
     if (n == 0 || strlen(file) >= sizeof info->name)
         return DLC_OK;
-    d->meta.n_shards++; /* counted first, so that closing unmaps it */
+    d->meta.n_shards++; /* counted first, so that closing closes it */
     DLC_TRY(dlc_path_join(path, folder, file));
     DLC_TRY(open_shard(s, path));
     info->val = val;
@@ -258,7 +307,7 @@ static dlc_err open_bare(dlc_dataset *d, const char *folder)
     if (dlc_file_exists(lock))
         return dlc_fail(DLC_EINPUT, "%s: no meta.json; prepare did not finish here, run it again", folder);
     DLC_TRY(dlc_list_folder(&names, folder));
-    d->shards = dlc_calloc(names.n, sizeof *d->shards);
+    d->shards = make_shards(names.n);
     d->meta.shards = dlc_calloc(names.n, sizeof *d->meta.shards);
     d->meta.sources = dlc_calloc(DLC_SOURCES_MAX, sizeof *d->meta.sources);
     d->meta.eot = -1;
@@ -386,7 +435,7 @@ static dlc_err open_all(dlc_dataset *d, const char *folder, dlc_deal deal)
     return make_pools(d, deal, folder);
 }
 
-dlc_err dlc_dataset_open(dlc_dataset **out, const char *folder, int context, dlc_deal deal, uint64_t seed)
+static dlc_err open_set(dlc_dataset **out, const char *folder, int context, dlc_deal deal, uint64_t seed, bool trusted)
 {
     dlc_dataset *d = dlc_calloc(1, sizeof *d);
     dlc_err err;
@@ -396,6 +445,7 @@ dlc_err dlc_dataset_open(dlc_dataset **out, const char *folder, int context, dlc
         return DLC_ENOMEM;
     d->context = context;
     d->seed = seed;
+    d->trusted = trusted;
     err = open_all(d, folder, deal);
     if (err != DLC_OK) {
         dlc_dataset_close(d);
@@ -405,19 +455,45 @@ dlc_err dlc_dataset_open(dlc_dataset **out, const char *folder, int context, dlc
     return DLC_OK;
 }
 
-void dlc_dataset_close(dlc_dataset *d)
+dlc_err dlc_dataset_open(dlc_dataset **out, const char *folder, int context, dlc_deal deal, uint64_t seed)
 {
-    if (!d)
-        return;
-    for (size_t i = 0; d->shards && i < d->meta.n_shards; i++) {
-        if (d->shards[i].file)
-            munmap(d->shards[i].file, d->shards[i].size_bytes);
-    }
+    return open_set(out, folder, context, deal, seed, false);
+}
+
+dlc_err dlc_dataset_open_checked(dlc_dataset **out, const char *folder, int context, dlc_deal deal, uint64_t seed)
+{
+    return open_set(out, folder, context, deal, seed, true);
+}
+
+static void free_pools(dlc_dataset *d)
+{
     for (int i = 0; i < d->n_pools; i++) {
         dlc_free(d->pools[i].shards);
         dlc_free(d->pools[i].first);
     }
     dlc_free(d->pools);
+    d->pools = NULL;
+    d->n_pools = 0;
+}
+
+dlc_err dlc_dataset_set_context(dlc_dataset *d, int context, dlc_deal deal, const char *folder)
+{
+    if (context < 1)
+        return dlc_fail(DLC_EUSAGE, "a context of %d tokens is not possible", context);
+    free_pools(d);
+    d->context = context;
+    return make_pools(d, deal, folder);
+}
+
+void dlc_dataset_close(dlc_dataset *d)
+{
+    if (!d)
+        return;
+    for (size_t i = 0; d->shards && i < d->meta.n_shards; i++) {
+        if (d->shards[i].fd >= 0)
+            close(d->shards[i].fd);
+    }
+    free_pools(d);
     dlc_free(d->shards);
     dlc_data_meta_fini(&d->meta);
     dlc_free(d);
@@ -443,21 +519,47 @@ uint64_t dlc_dataset_pool_windows(const dlc_dataset *d, int pool)
     return d->pools[pool].n_windows;
 }
 
-static void copy_tokens(int32_t *out, const struct shard *s, uint64_t first, size_t n)
+/* ---- reading ---- */
+
+/* Tokens as they stand in the file, at the end of out[n], become numbers from the front: no number is overwritten before
+ * it was read. They were all below the vocabulary's size when the set was opened. */
+static dlc_err widen(int32_t *out, size_t n, const dlc_dataset *d, size_t shard)
 {
-    if (s->width == 4) {
-        memcpy(out, (const uint32_t *)s->tokens + first, n * sizeof *out);
-        return;
+    uint32_t most = 0, limit = (uint32_t)d->meta.vocab_size;
+
+    if (d->shards[shard].width == 2) {
+        const char *raw = (const char *)out + n * sizeof(uint16_t);
+
+        for (size_t i = 0; i < n; i++) {
+            uint16_t token;
+
+            memcpy(&token, raw + i * sizeof token, sizeof token);
+            out[i] = token;
+        }
     }
     for (size_t i = 0; i < n; i++)
-        out[i] = ((const uint16_t *)s->tokens)[first + i];
+        most = (uint32_t)out[i] > most ? (uint32_t)out[i] : most;
+    return most < limit ? DLC_OK
+                        : dlc_fail(DLC_EINPUT, "%s: has token %u, the vocabulary ends at %u; it changed while it is in use",
+                                   d->meta.shards[shard].name, most, limit - 1);
 }
 
-void dlc_dataset_sample(const dlc_dataset *d, int pool, uint64_t k, int32_t *tokens, int32_t *targets)
+static dlc_err read_tokens(int32_t *out, const dlc_dataset *d, size_t shard, uint64_t first, size_t n)
+{
+    const struct shard *s = &d->shards[shard];
+    size_t width = (size_t)s->width;
+
+    DLC_TRY(read_at((char *)out + n * (sizeof *out - width), s->fd, n * width, DLC_SHARD_HEADER_BYTES + first * width,
+                    d->meta.shards[shard].name));
+    return widen(out, n, d, shard);
+}
+
+/* Where sample k begins. */
+static uint64_t locate(size_t *shard, const dlc_dataset *d, int pool, uint64_t k)
 {
     const struct pool *p = &d->pools[pool];
     uint64_t key = dlc_rng_u64(d->seed, (uint64_t)pool, k / p->n_windows);
-    uint64_t window = dlc_permute(k % p->n_windows, p->n_windows, key), start;
+    uint64_t window = dlc_permute(k % p->n_windows, p->n_windows, key);
     size_t low = 0, high = p->n_shards;
 
     while (high - low > 1) { /* first[low] <= window < first[high] */
@@ -468,9 +570,35 @@ void dlc_dataset_sample(const dlc_dataset *d, int pool, uint64_t k, int32_t *tok
         else
             high = middle;
     }
-    start = (window - p->first[low]) * (uint64_t)d->context;
-    copy_tokens(tokens, &d->shards[p->shards[low]], start, (size_t)d->context);
-    copy_tokens(targets, &d->shards[p->shards[low]], start + 1, (size_t)d->context);
+    *shard = p->shards[low];
+    return (window - p->first[low]) * (uint64_t)d->context;
+}
+
+dlc_err dlc_dataset_sample(const dlc_dataset *d, int pool, uint64_t k, int32_t *tokens, int32_t *targets)
+{
+    size_t shard, n = (size_t)d->context;
+    uint64_t start = locate(&shard, d, pool, k);
+
+    DLC_TRY(read_tokens(targets, d, shard, start + 1, n));
+    DLC_TRY(read_tokens(tokens, d, shard, start, 1));
+    memcpy(tokens + 1, targets, (n - 1) * sizeof *tokens);
+    return DLC_OK;
+}
+
+void dlc_dataset_prefetch(const dlc_dataset *d, int pool, uint64_t k)
+{
+#ifdef POSIX_FADV_WILLNEED
+    size_t shard, width;
+    uint64_t start = locate(&shard, d, pool, k);
+
+    width = (size_t)d->shards[shard].width;
+    (void)posix_fadvise(d->shards[shard].fd, (off_t)(DLC_SHARD_HEADER_BYTES + start * width),
+                        (off_t)(((size_t)d->context + 1) * width), POSIX_FADV_WILLNEED);
+#else
+    (void)d;
+    (void)pool;
+    (void)k;
+#endif
 }
 
 /* ---- validation: the shards of the split as one sequence ---- */
@@ -500,7 +628,7 @@ dlc_err dlc_dataset_val_set(struct dlc_val_set *out, const dlc_dataset *d, uint6
     return DLC_OK;
 }
 
-static void copy_val(int32_t *out, const dlc_dataset *d, uint64_t first, size_t n)
+static dlc_err read_val(int32_t *out, const dlc_dataset *d, uint64_t first, size_t n)
 {
     for (size_t i = 0; n > 0 && i < d->meta.n_shards; i++) {
         const struct shard *s = &d->shards[i];
@@ -513,19 +641,20 @@ static void copy_val(int32_t *out, const dlc_dataset *d, uint64_t first, size_t 
             continue;
         }
         k = s->n_tokens - first < n ? (size_t)(s->n_tokens - first) : n;
-        copy_tokens(out, s, first, k);
+        DLC_TRY(read_tokens(out, d, i, first, k));
         out += k;
         n -= k;
         first = 0;
     }
+    return DLC_OK;
 }
 
-void dlc_dataset_val_window(const dlc_dataset *d, const struct dlc_val_set *set, uint64_t index, int32_t *tokens,
-                            int32_t *targets)
+dlc_err dlc_dataset_val_window(const dlc_dataset *d, const struct dlc_val_set *set, uint64_t index, int32_t *tokens,
+                               int32_t *targets)
 {
     uint64_t there = val_windows(d, set->seq_len);
     uint64_t start = (uint64_t)((unsigned __int128)index * there / set->n_windows) * (uint64_t)set->seq_len;
 
-    copy_val(tokens, d, start, (size_t)set->seq_len);
-    copy_val(targets, d, start + 1, (size_t)set->seq_len);
+    DLC_TRY(read_val(tokens, d, start, (size_t)set->seq_len));
+    return read_val(targets, d, start + 1, (size_t)set->seq_len);
 }

@@ -6,10 +6,10 @@
 #include "base/cursor.h"
 
 #define MAGIC 0x4d434c44u /* "DLCM" */
-#define VERSION 1
+#define VERSION 2
 #define RANGE_BYTES 20
 #define COUNT_MAX ((uint64_t)1 << 60) /* of samples and steps: no sum of two can overflow */
-#define FIXED_BODY_BYTES (4 + 8 + 4 + 3 * 8 + 8 + 1 + 8 + DLC_SHA256_BYTES + 4 * 8 + 1 + 2 + 4)
+#define FIXED_BODY_BYTES (4 + 8 + 4 + 3 * 8 + 8 + 1 + 8 + DLC_SHA256_BYTES + 6 * 8 + 1 + 2 + 4)
 
 void dlc_message_fini(struct dlc_message *m)
 {
@@ -32,6 +32,8 @@ static void put_body(struct dlc_cursor *c, const struct dlc_message *m, size_t t
     dlc_put_f64(c, m->lr);
     dlc_put_f64(c, m->grad_norm);
     dlc_put_f64(c, m->seconds);
+    dlc_put_f64(c, m->data_s);
+    dlc_put_f64(c, m->outer_s);
     dlc_put_u8(c, (uint8_t)m->code);
     dlc_put_u16(c, (uint16_t)text_bytes);
     dlc_put_u32(c, (uint32_t)m->ranges.n);
@@ -129,6 +131,8 @@ static dlc_err get_body(struct dlc_message *m, struct dlc_cursor *c)
     m->lr = dlc_get_f64(c);
     m->grad_norm = dlc_get_f64(c);
     m->seconds = dlc_get_f64(c);
+    m->data_s = dlc_get_f64(c);
+    m->outer_s = dlc_get_f64(c);
     m->code = (dlc_err)dlc_get_u8(c);
     text_bytes = dlc_get_u16(c);
     n_ranges = dlc_get_u32(c);

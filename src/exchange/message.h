@@ -16,7 +16,9 @@ typedef enum {
     DLC_MSG_HELLO = 1,        /* incarnation: I am here and can take an assignment */
     DLC_MSG_PROGRESS = 2,     /* t, attempt, step, loss, lr, grad_norm, seconds: one inner step is done */
     DLC_MSG_GRADIENT = 3,     /* t, attempt, step: my gradient stands in my slot (data parallelism) */
-    DLC_MSG_CONTRIBUTION = 4, /* t, attempt, digest, size_bytes: my outer gradient stands in my slot */
+    DLC_MSG_CONTRIBUTION = 4, /* t, attempt, digest, size_bytes, seconds, data_s, outer_s: my outer gradient stands in
+                               * my slot; its inner steps took so many seconds, and outer_s passed between the last one
+                               * of the round before and the first one of this */
     DLC_MSG_NONFINITE = 5,    /* t, attempt, step, loss, text */
     DLC_MSG_PAUSED = 6,       /* t, attempt, step: stopped before this inner step, state is saved */
     DLC_MSG_FAILED = 7,       /* code, text: this island cannot go on */
@@ -40,6 +42,7 @@ struct dlc_message {
     uint64_t size_bytes;
     struct dlc_sha256 digest;
     double loss, lr, grad_norm, seconds; /* loss: mean over the step's tokens, nats */
+    double data_s, outer_s;              /* of waiting for samples; outside of inner steps */
     dlc_err code;
     char text[200];
     struct dlc_ranges ranges; /* owned by the message */

@@ -43,6 +43,8 @@ static struct dlc_message example(dlc_message_kind kind)
                              .lr = 4e-4,
                              .grad_norm = -0.0,
                              .seconds = INFINITY,
+                             .data_s = 1e-5,
+                             .outer_s = 0.25,
                              .code = DLC_ENOMEM };
 
     for (size_t i = 0; i < DLC_SHA256_BYTES; i++)
@@ -76,6 +78,8 @@ static void assert_same(const struct dlc_message *a, const struct dlc_message *b
     assert_memory_equal(&x.lr, &y.lr, 8);
     assert_memory_equal(&x.grad_norm, &y.grad_norm, 8);
     assert_memory_equal(&x.seconds, &y.seconds, 8);
+    assert_memory_equal(&x.data_s, &y.data_s, 8);
+    assert_memory_equal(&x.outer_s, &y.outer_s, 8);
     assert_string_equal(x.text, y.text);
     assert_int_equal(a->ranges.n, b->ranges.n);
     for (size_t i = 0; i < a->ranges.n; i++) {
@@ -123,7 +127,7 @@ static void the_layout(void **state)
 {
     /* clang-format off */
     static const unsigned char head[] = {
-        'D', 'L', 'C', 'M', 1, 0, 20, 0, 0xb9, 0, 0, 0,       /* magic, version, kind, bytes of the body */
+        'D', 'L', 'C', 'M', 2, 0, 20, 0, 0xc9, 0, 0, 0,       /* magic, version, kind, bytes of the body */
         4, 3, 2, 1,                                           /* incarnation */
         0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11,       /* t */
         0x24, 0x23, 0x22, 0x21,                               /* attempt */
@@ -140,6 +144,8 @@ static void the_layout(void **state)
         0x2d, 0x43, 0x1c, 0xeb, 0xe2, 0x36, 0x3a, 0x3f, /* lr 4e-4 */
         0, 0, 0, 0, 0, 0, 0, 0x80,       /* grad_norm -0 */
         0, 0, 0, 0, 0, 0, 0xf0, 0x7f,    /* seconds infinite */
+        0xf1, 0x68, 0xe3, 0x88, 0xb5, 0xf8, 0xe4, 0x3e, /* data_s 1e-5 */
+        0, 0, 0, 0, 0, 0, 0xd0, 0x3f,    /* outer_s 0.25 */
         6,                               /* code */
         17, 0,                           /* bytes of text */
         2, 0, 0, 0,                      /* ranges */
@@ -149,12 +155,12 @@ static void the_layout(void **state)
     struct dlc_buf b = encode(&m);
 
     (void)state;
-    assert_int_equal(b.len, 12 + 128 + 17 + 2 * 20);
-    assert_int_equal(b.len - 12, 0xb9);
+    assert_int_equal(b.len, 12 + 144 + 17 + 2 * 20);
+    assert_int_equal(b.len - 12, 0xc9);
     assert_memory_equal(b.data, head, sizeof head);
     assert_memory_equal(b.data + sizeof head + 31, tail, sizeof tail);
-    assert_memory_equal(b.data + 12 + 128, m.text, 17);
-    assert_memory_equal(b.data + 12 + 128 + 17, "\3\0\0\0\xe8\3\0\0\0\0\0\0\x18\0\0\0\0\0\0\0", 20);
+    assert_memory_equal(b.data + 12 + 144, m.text, 17);
+    assert_memory_equal(b.data + 12 + 144 + 17, "\3\0\0\0\xe8\3\0\0\0\0\0\0\x18\0\0\0\0\0\0\0", 20);
     dlc_buf_fini(&b);
     dlc_message_fini(&m);
 }
@@ -248,7 +254,7 @@ static void set_u64(struct dlc_buf *b, size_t at, uint64_t value)
 
 static void values_out_of_range_are_refused(void **state)
 {
-    enum { STEP = 12 + 16, FIRST = STEP + 8, COUNT = FIRST + 8, TEXT = 12 + 128, RANGES = TEXT + 17 };
+    enum { STEP = 12 + 16, FIRST = STEP + 8, COUNT = FIRST + 8, TEXT = 12 + 144, RANGES = TEXT + 17 };
     static const struct {
         size_t at;
         uint64_t value;
@@ -286,7 +292,7 @@ static void headers_of_others_are_named(void **state)
         unsigned char value;
         const char *text;
     } rows[] = {
-        { 0, 'X', "not a message of ours" }, { 4, 2, "message version 2, this program speaks 1" },
+        { 0, 'X', "not a message of ours" }, { 4, 3, "message version 3, this program speaks 2" },
         { 6, 99, "unknown kind 99" },        { 6, 9, "unknown kind 9" },
         { 6, 0, "unknown kind 0" },          { 11, 1, "at most 65536" },
     };
@@ -308,7 +314,7 @@ static void the_longest_message_fits_and_one_more_does_not(void **state)
 {
     struct dlc_message m = { .kind = DLC_MSG_ASSIGN }, back;
     struct dlc_buf b = { 0 };
-    size_t most = (DLC_MESSAGE_MAX_BYTES - 12 - 128) / 20;
+    size_t most = (DLC_MESSAGE_MAX_BYTES - 12 - 144) / 20;
 
     (void)state;
     for (size_t i = 0; i < most; i++)

@@ -29,6 +29,9 @@ struct dlc_island {
     int n_skipped;
     bool pause_wanted;
     double loss, step_began_s, last_progress_s;
+    double round_s;          /* of this round's inner steps */
+    double data_before_s;    /* waiting for samples up to this round, by the trainer's count */
+    double outer_s, ended_s; /* from the last inner step (ended_s; 0: none yet) to the first one of this round */
 };
 
 static dlc_err send_simple(dlc_island *isl, dlc_message_kind kind)
@@ -78,6 +81,12 @@ bool dlc_island_has_work(const dlc_island *isl)
 bool dlc_island_may_leave(const dlc_island *isl)
 {
     return isl->state == LEAVING;
+}
+
+/* Waiting for samples so far. */
+static double data_s(const dlc_island *isl)
+{
+    return isl->ops->data_s ? isl->ops->data_s(isl->trainer) : 0;
 }
 
 /* --- taking an assignment ---------------------------------------------------------------------------------------- */
@@ -144,6 +153,12 @@ static dlc_err take_paused(dlc_island *isl)
     return DLC_OK;
 }
 
+/* Where in the lease the next inner step's samples begin. */
+static uint64_t next_sample(const dlc_island *isl)
+{
+    return (uint64_t)isl->n_done * (uint64_t)isl->ops->batch(isl->trainer);
+}
+
 static dlc_err on_assign(dlc_island *isl, const struct dlc_message *m)
 {
     if (m->t == 0 || m->n_steps < 1 ||
@@ -154,18 +169,28 @@ static dlc_err on_assign(dlc_island *isl, const struct dlc_message *m)
         return DLC_OK; /* came twice */
     DLC_TRY(keep_assignment(isl, m));
     isl->n_done = 0;
+    isl->round_s = isl->outer_s = 0;
+    isl->data_before_s = data_s(isl);
     DLC_TRY(take_paused(isl));
     isl->state = TRAINING;
+    if (isl->ops->prefetch)
+        isl->ops->prefetch(isl->trainer, &isl->assignment.ranges, next_sample(isl));
     return isl->n_done == 0 ? start_state(isl) : DLC_OK;
 }
 
 /* --- inner steps ------------------------------------------------------------------------------------------------- */
 
+static void count_step(dlc_island *isl)
+{
+    isl->ended_s = dlc_now_s();
+    isl->round_s += isl->ended_s - isl->step_began_s;
+}
+
 static dlc_err report_progress(dlc_island *isl, double norm, double lr)
 {
     const struct dlc_message *a = &isl->assignment;
     int64_t step = a->first_step + isl->n_done - 1;
-    double now_s = dlc_now_s();
+    double now_s = isl->ended_s;
     struct dlc_message m = { .kind = DLC_MSG_PROGRESS,
                              .incarnation = isl->cfg.incarnation,
                              .t = a->t,
@@ -207,7 +232,10 @@ static dlc_err contribute(dlc_island *isl)
                              .incarnation = isl->cfg.incarnation,
                              .t = a->t,
                              .attempt = a->attempt,
-                             .size_bytes = isl->cfg.codec->size_bytes(n) };
+                             .size_bytes = isl->cfg.codec->size_bytes(n),
+                             .seconds = isl->round_s,
+                             .data_s = data_s(isl) - isl->data_before_s,
+                             .outer_s = isl->outer_s };
     void *slot = isl->ep->ops->slot(isl->ep);
 
     /* The state first: should this process die right after, its next life needs it. */
@@ -241,6 +269,7 @@ static dlc_err apply(dlc_island *isl)
     if (bad && (isl->cfg.nonfinite != DLC_NONFINITE_SKIP || ++isl->n_skipped > isl->cfg.nonfinite_max))
         return report_nonfinite(isl, norm);
     isl->n_done++;
+    count_step(isl);
     DLC_TRY(report_progress(isl, norm, lr));
     return after_step(isl);
 }
@@ -285,9 +314,9 @@ dlc_err dlc_island_work(dlc_island *isl)
         return pause_now(isl);
     isl->holds_state = false;
     isl->step_began_s = dlc_now_s();
-    DLC_TRY(isl->ops->gradient(isl->trainer, &isl->loss, &a->ranges,
-                               (uint64_t)isl->n_done * (uint64_t)isl->ops->batch(isl->trainer),
-                               a->first_step + isl->n_done));
+    if (isl->round_s == 0 && isl->ended_s > 0)
+        isl->outer_s = isl->step_began_s - isl->ended_s;
+    DLC_TRY(isl->ops->gradient(isl->trainer, &isl->loss, &a->ranges, next_sample(isl), a->first_step + isl->n_done));
     return isl->cfg.lockstep ? hand_in_gradient(isl) : apply(isl);
 }
 

@@ -43,6 +43,11 @@ struct dlc_trainer_ops {
      * that fits the assignment exactly. NULL: not kept, the round starts again. */
     dlc_err (*save_paused)(void *self, const struct dlc_message *assignment, int64_t n_done, int n_skipped);
     dlc_err (*load_paused)(void *self, const struct dlc_message *assignment, int64_t *n_done, int *n_skipped);
+
+    /* Samples from `offset` of the lease on come next: they may be fetched already. NULL: nothing to fetch. */
+    void (*prefetch)(void *self, const struct dlc_ranges *lease, uint64_t offset);
+    /* Seconds spent waiting for samples so far. NULL: none. */
+    double (*data_s)(void *self);
 };
 
 struct dlc_island_config {

@@ -105,7 +105,7 @@ struct parts {
 
 static dlc_err open_data(dlc_dataset **out, const struct dlc_config *config, const struct dlc_island_args *args)
 {
-    DLC_TRY(dlc_dataset_open(out, config->data.path, config->model.shape.context, config->data.deal, config->train.seed));
+    DLC_TRY(dlc_dataset_open_checked(out, config->data.path, config->model.shape.context, config->data.deal, config->train.seed));
     if (dlc_sha256_equal(&dlc_dataset_info(*out)->digest, &args->data_digest))
         return DLC_OK;
     return dlc_fail(DLC_EINPUT, "%s is not the data that the run began with: it was prepared anew", config->data.path);

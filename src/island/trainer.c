@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/digest.h"
 #include "base/json.h"
 #include "base/mem.h"
@@ -25,6 +26,7 @@ struct dlc_trainer {
     size_t n_table;
     float *m, *v;              /* [N] each, one arena */
     int32_t *tokens, *targets; /* [micro_batch][T] */
+    double data_s; /* spent waiting for samples so far */
     int64_t adam_step;
     struct dlc_schedule schedule;
     struct dlc_adamw_config adamw;
@@ -173,6 +175,41 @@ static uint64_t sample_at(int *pool, const struct dlc_ranges *lease, uint64_t of
     return lease->items[i].start + offset;
 }
 
+/* The batch at `offset`, as far as the lease goes: the system reads it while this process computes. */
+static void op_prefetch(void *self, const struct dlc_ranges *lease, uint64_t offset)
+{
+    const dlc_trainer *t = self;
+    uint64_t end = offset + (uint64_t)t->config->train.batch, there = dlc_ranges_count(lease);
+
+    for (; offset < end && offset < there; offset++) {
+        int pool;
+        uint64_t k = sample_at(&pool, lease, offset);
+
+        dlc_dataset_prefetch(t->data, pool, k);
+    }
+}
+
+static double op_data_s(void *self)
+{
+    return ((dlc_trainer *)self)->data_s;
+}
+
+/* The micro-batch at `offset` of the lease into t->tokens and t->targets. */
+static dlc_err load(dlc_trainer *t, const struct dlc_ranges *lease, uint64_t offset)
+{
+    size_t T = (size_t)t->config->model.shape.context;
+
+    for (int b = 0; b < t->config->train.micro_batch; b++) {
+        int pool;
+        uint64_t k = sample_at(&pool, lease, offset + (uint64_t)b);
+
+        DLC_TRY(dlc_dataset_sample(t->data, pool, k, t->tokens + (size_t)b * T, t->targets + (size_t)b * T));
+    }
+    return DLC_OK;
+}
+
+/* Every step asks for the samples of the next one before it computes: reading them again takes microseconds then, even
+ * when the disk has to be asked. No thread, no second buffer, and nothing that the order of samples depends on. */
 static dlc_err op_gradient(void *self, double *loss, const struct dlc_ranges *lease, uint64_t offset, int64_t step)
 {
     dlc_trainer *t = self;
@@ -182,12 +219,12 @@ static dlc_err op_gradient(void *self, double *loss, const struct dlc_ranges *le
     (void)step;
     dlc_model_zero_grads(t->model);
     for (int done = 0; done < batch; done += micro) {
-        for (int b = 0; b < micro; b++) {
-            int pool;
-            uint64_t k = sample_at(&pool, lease, offset + (uint64_t)(done + b));
+        double began_s = dlc_now_s();
 
-            dlc_dataset_sample(t->data, pool, k, t->tokens + (size_t)b * (size_t)T, t->targets + (size_t)b * (size_t)T);
-        }
+        DLC_TRY(load(t, lease, offset + (uint64_t)done));
+        if (done == 0)
+            op_prefetch(t, lease, offset + (uint64_t)batch);
+        t->data_s += dlc_now_s() - began_s;
         sum += dlc_model_loss_grad(t->model, t->tokens, t->targets, micro, T, (float)(1.0 / positions));
     }
     *loss = sum / positions;
@@ -426,6 +463,8 @@ const struct dlc_trainer_ops dlc_trainer_ops = {
     .params_changed = op_params_changed,
     .gradient = op_gradient,
     .batch = op_batch,
+    .prefetch = op_prefetch,
+    .data_s = op_data_s,
     .apply = op_apply,
     .load = op_load,
     .save = op_save,

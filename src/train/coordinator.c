@@ -240,6 +240,8 @@ static dlc_err on_contribution(dlc_coordinator *c, int island, const struct dlc_
                             .payload_bytes = m->size_bytes,
                             .digest = m->digest };
 
+    if (c->cb.contribution)
+        c->cb.contribution(c->cb.self, island, m);
     /* Data parallelism sends gradients only; this one is there for the record. */
     if (!c->cfg.lockstep)
         c->hub->traffic[island].bytes_up += m->size_bytes;

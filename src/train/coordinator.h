@@ -16,6 +16,7 @@ struct dlc_coordinator_callbacks {
 
     /* The rest may be NULL. */
     void (*progress)(void *self, int island, const struct dlc_message *m);
+    void (*contribution)(void *self, int island, const struct dlc_message *m); /* came in; before the core sees it */
     void (*refused)(void *self, int island, uint64_t t, const char *reason);
     void (*suspect)(void *self, int island, double waited_s); /* restart it: the hub will report it lost */
     dlc_err (*lost)(void *self, int island); /* its connection closed; start it again, or an error ends the run */

@@ -103,13 +103,13 @@ void dlc_evaluator_start(dlc_evaluator *e, const float *params)
 }
 
 /* Window `index` of the training split: the pools one after the other, each in its own order of the first epoch. */
-static void train_window(const dlc_evaluator *e, uint64_t index, int32_t *tokens, int32_t *targets)
+static dlc_err train_window(const dlc_evaluator *e, uint64_t index, int32_t *tokens, int32_t *targets)
 {
     int pool = 0;
 
     while (index >= dlc_dataset_pool_windows(e->data, pool))
         index -= dlc_dataset_pool_windows(e->data, pool++);
-    dlc_dataset_sample(e->data, pool, index, tokens, targets);
+    return dlc_dataset_sample(e->data, pool, index, tokens, targets);
 }
 
 static void count_bytes(dlc_evaluator *e, const int32_t *targets)
@@ -122,7 +122,7 @@ static void count_bytes(dlc_evaluator *e, const int32_t *targets)
     }
 }
 
-bool dlc_evaluator_step(dlc_evaluator *e)
+dlc_err dlc_evaluator_step(dlc_evaluator *e, bool *done)
 {
     uint64_t left = e->n_windows - e->next;
     int batch = left < (uint64_t)e->options.batch ? (int)left : e->options.batch;
@@ -133,15 +133,16 @@ bool dlc_evaluator_step(dlc_evaluator *e)
                 *targets = e->targets + (size_t)b * (size_t)e->seq_len;
 
         if (e->options.split == DLC_SPLIT_VAL)
-            dlc_dataset_val_window(e->data, &e->val, e->next + (uint64_t)b, tokens, targets);
+            DLC_TRY(dlc_dataset_val_window(e->data, &e->val, e->next + (uint64_t)b, tokens, targets));
         else
-            train_window(e, e->next + (uint64_t)b, tokens, targets);
+            DLC_TRY(train_window(e, e->next + (uint64_t)b, tokens, targets));
         if (e->options.split == DLC_SPLIT_TRAIN && e->options.tokenizer)
             count_bytes(e, targets);
     }
     e->loss_sum += dlc_model_loss(e->model, e->tokens, e->targets, batch, e->seq_len);
     e->next += (uint64_t)batch;
-    return e->next == e->n_windows;
+    *done = e->next == e->n_windows;
+    return DLC_OK;
 }
 
 struct dlc_eval_result dlc_evaluator_result(const dlc_evaluator *e)

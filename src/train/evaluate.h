@@ -48,9 +48,9 @@ void dlc_evaluator_destroy(dlc_evaluator *e); /* accepts NULL */
 /* Begins anew with params[N], copied into the model; NULL: with what the model has. Between here and the last step the
  * model's parameters must not change. */
 void dlc_evaluator_start(dlc_evaluator *e, const float *params);
-/* One batch. True when all are done. */
-bool dlc_evaluator_step(dlc_evaluator *e);
-/* Only after a step returned true. */
+/* One batch. *done: it was the last one. Fails where the data cannot be read any more. */
+dlc_err dlc_evaluator_step(dlc_evaluator *e, bool *done);
+/* Only after the last one. */
 struct dlc_eval_result dlc_evaluator_result(const dlc_evaluator *e);
 
 #endif

@@ -110,8 +110,8 @@ static struct dlc_eval_result evaluate(const struct dlc_evaluator_options *optio
     for (int repeat = 0; repeat < 2; repeat++) { /* starting anew forgets everything */
         dlc_evaluator_start(e, params);
         allocs = dlc_mem_n_allocs();
-        while (!dlc_evaluator_step(e))
-            ;
+        for (bool done = false; !done;)
+            assert_int_equal(dlc_evaluator_step(e, &done), DLC_OK);
         assert_true(dlc_mem_n_allocs() == allocs);
         r = dlc_evaluator_result(e);
     }

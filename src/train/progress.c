@@ -21,6 +21,10 @@ struct row { /* of one inner step, until every island has reported it */
     double lr;
 };
 
+struct times { /* seconds */
+    double inner, data, outer; /* in inner steps, of that waiting for samples; between rounds */
+};
+
 struct dlc_progress {
     const struct dlc_config *config;
     const struct dlc_traffic *traffic;
@@ -41,6 +45,7 @@ struct dlc_progress {
     struct dlc_eval_result last_eval;
     bool has_eval;
     uint64_t outer_step, n_rounds;
+    struct times round, run; /* of all islands together; round: contributions since the last outer step */
 };
 
 /* Enough open rows for islands a whole round apart. */
@@ -346,23 +351,52 @@ dlc_err dlc_progress_from_json(dlc_progress *p, const json_t *saved, const char 
     return DLC_OK;
 }
 
+/* --- where the time went -------------------------------------------------------------------------------------------- */
+
+static void add_times(struct times *sum, const struct times *t)
+{
+    sum->inner += t->inner;
+    sum->data += t->data;
+    sum->outer += t->outer;
+}
+
+void dlc_progress_contribution(dlc_progress *p, const struct dlc_message *m)
+{
+    add_times(&p->round, &(struct times){ m->seconds, m->data_s, m->outer_s });
+}
+
+static double data_share(const struct times *t)
+{
+    return t->inner > 0 ? t->data / t->inner : NAN;
+}
+
+/* Of the islands' time, what was not an inner step. */
+static double outer_share(const struct times *t)
+{
+    return t->inner > 0 ? t->outer / (t->inner + t->outer) : NAN;
+}
+
 /* --- outer steps, validation, the end -------------------------------------------------------------------------------
  */
 
 dlc_err dlc_progress_outer(dlc_progress *p, const struct dlc_record *r, double wait_s)
 {
     struct dlc_traffic sum = total_traffic(p);
+    struct times round = p->round;
     int contributing = 0;
 
     for (size_t i = 0; i < r->n_members; i++)
         contributing += r->members[i].fate == DLC_MEMBER_SUMMED;
     p->outer_step = r->t;
+    add_times(&p->run, &round);
+    p->round = (struct times){ 0 };
     return write_row(p,
-                     json_pack("{s:I, s:I, s:I, s:i, s:i, s:I, s:I, s:o, s:f, s:f}", "step", (json_int_t)r->step,
+                     json_pack("{s:I, s:I, s:I, s:i, s:i, s:I, s:I, s:o, s:o, s:o, s:f, s:f}", "step", (json_int_t)r->step,
                                "tokens", (json_int_t)r->n_tokens, "outer/step", (json_int_t)r->t, "outer/islands_alive",
                                r->n_alive, "outer/islands_contributing", contributing, "outer/bytes_up",
                                (json_int_t)sum.bytes_up, "outer/bytes_down", (json_int_t)sum.bytes_down, "outer/wait_s",
-                               number(wait_s), "outer/delta_norm", r->delta_norm, "time", dlc_wall_s()));
+                               number(wait_s), "outer/time_share", number(outer_share(&round)),
+                               "train/data_wait_share", number(data_share(&round)), "outer/delta_norm", r->delta_norm, "time", dlc_wall_s()));
 }
 
 dlc_err dlc_progress_eval(dlc_progress *p, uint64_t outer_step, int64_t step, const struct dlc_eval_result *e)
@@ -406,6 +440,9 @@ static void say_summary(dlc_progress *p, const struct dlc_record *last, uint64_t
                  p->last_eval.bpb);
     else
         dlc_info("done: %lld steps, %llu tokens", (long long)last->step, (unsigned long long)last->n_tokens);
+    if (p->run.inner > 0)
+        dlc_info("time of the islands: %.2f %% in outer steps, %.3f %% waiting for data", 100 * outer_share(&p->run),
+                 100 * data_share(&p->run));
     if (ours && p->config->train.method == DLC_METHOD_DILOCO)
         dlc_info("sent and received %s by all islands; data parallelism: %s in f32 (%.0fx), %s in bf16 (%.0fx)", sent,
                  f32, ratio(dp4, ours), bf16, ratio(dp2, ours));
@@ -422,14 +459,15 @@ dlc_err dlc_progress_summary(dlc_progress *p, const struct dlc_record *last, boo
     uint64_t dp4 = alone ? 0 : dp_bytes(p, last->step, 4), dp2 = dp4 / 2;
     const struct dlc_eval_result *e = &p->last_eval;
     json_t *row =
-        json_pack("{s:I, s:b, s:s, s:i, s:I, s:I, s:o, s:o, s:o, s:I, s:I, s:I, s:o, s:o}", "step",
+        json_pack("{s:I, s:b, s:s, s:i, s:I, s:I, s:o, s:o, s:o, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "step",
                   (json_int_t)last->step, "final", 1, "method", methods[p->config->train.method], "islands",
                   p->config->train.islands, "tokens", (json_int_t)last->n_tokens, "outer/step", (json_int_t)last->t,
                   "val/loss", p->has_eval ? number(e->loss) : json_null(), "val/ppl",
                   p->has_eval ? number(e->ppl) : json_null(), "val/bpb", p->has_eval ? number(e->bpb) : json_null(),
                   "outer/bytes", (json_int_t)ours, "dp/bytes_f32", (json_int_t)dp4, "dp/bytes_bf16", (json_int_t)dp2,
                   "dp/ratio_f32", ours ? json_real(ratio(dp4, ours)) : json_null(), "dp/ratio_bf16",
-                  ours ? json_real(ratio(dp2, ours)) : json_null());
+                  ours ? json_real(ratio(dp2, ours)) : json_null(), "outer/time_share",
+                  number(outer_share(&p->run)), "train/data_wait_share", number(data_share(&p->run)));
 
     if (!p->quiet)
         say_summary(p, last, ours, dp4, dp2);

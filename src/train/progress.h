@@ -25,6 +25,8 @@ void dlc_progress_destroy(dlc_progress *p); /* accepts NULL */
 void dlc_progress_set_recording(dlc_progress *p, bool recording);
 
 dlc_err dlc_progress_step(dlc_progress *p, int island, const struct dlc_message *m);
+/* Where the time of the round went, by the island's count: goes into the next row of an outer step. */
+void dlc_progress_contribution(dlc_progress *p, const struct dlc_message *m);
 /* wait_s, from the first contribution to the commit; NaN: not known. */
 dlc_err dlc_progress_outer(dlc_progress *p, const struct dlc_record *record, double wait_s);
 dlc_err dlc_progress_eval(dlc_progress *p, uint64_t outer_step, int64_t step, const struct dlc_eval_result *result);

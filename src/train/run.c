@@ -21,8 +21,12 @@
 static dlc_err eval_step(struct dlc_run *run)
 {
     struct dlc_eval_result result;
+    bool done;
 
-    if (!run->evaluating || !dlc_evaluator_step(run->evaluator))
+    if (!run->evaluating)
+        return DLC_OK;
+    DLC_TRY(dlc_evaluator_step(run->evaluator, &done));
+    if (!done)
         return DLC_OK;
     run->evaluating = false;
     result = dlc_evaluator_result(run->evaluator);
@@ -96,6 +100,12 @@ static void on_progress(void *self, int island, const struct dlc_message *m)
         run->first_arrival_s = dlc_now_s();
 }
 
+static void on_contribution(void *self, int island, const struct dlc_message *m)
+{
+    (void)island;
+    dlc_progress_contribution(((struct dlc_run *)self)->progress, m);
+}
+
 static void on_refused(void *self, int island, uint64_t t, const char *reason)
 {
     (void)self;
@@ -139,6 +149,7 @@ static dlc_err open_coordinator(struct dlc_run *run)
     struct dlc_coordinator_callbacks callbacks = { .self = run,
                                                    .commit = on_commit,
                                                    .progress = on_progress,
+                                                   .contribution = on_contribution,
                                                    .refused = on_refused,
                                                    .suspect = on_suspect,
                                                    .lost = run->local ? on_lost : NULL };

@@ -98,15 +98,10 @@ static dlc_err check_supply(const struct dlc_run *run)
 static dlc_err open_data(struct dlc_run *run, struct dlc_buf *said)
 {
     struct dlc_config *c = run->config;
-    dlc_dataset *probe;
-    dlc_err err;
 
-    DLC_TRY(dlc_dataset_open(&probe, c->data.path, 1, c->data.deal, c->train.seed));
-    err = dlc_config_resolve(c, dlc_dataset_info(probe), said);
-    dlc_dataset_close(probe);
-    if (err != DLC_OK)
-        return err;
-    return dlc_dataset_open(&run->data, c->data.path, c->model.shape.context, c->data.deal, c->train.seed);
+    DLC_TRY(dlc_dataset_open(&run->data, c->data.path, 1, c->data.deal, c->train.seed));
+    DLC_TRY(dlc_config_resolve(c, dlc_dataset_info(run->data), said));
+    return dlc_dataset_set_context(run->data, c->model.shape.context, c->data.deal, c->data.path);
 }
 
 static dlc_err make_new(struct dlc_run *run)
