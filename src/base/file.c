@@ -181,11 +181,9 @@ void dlc_file_writer_abort(struct dlc_file_writer *w)
     unlink(w->tmp_path);
 }
 
-dlc_err dlc_file_writer_commit(struct dlc_file_writer *w)
+static dlc_err put_in_place(struct dlc_file_writer *w, bool durable)
 {
-    char folder[DLC_PATH_MAX];
-
-    if (w->err == DLC_OK && (fflush(w->file) != 0 || fsync(fileno(w->file)) != 0))
+    if (w->err == DLC_OK && (fflush(w->file) != 0 || (durable && fsync(fileno(w->file)) != 0)))
         w->err = dlc_fail_errno(DLC_EIO, "%s: cannot be written", w->path);
     if (w->err != DLC_OK) {
         dlc_file_writer_abort(w);
@@ -201,8 +199,20 @@ dlc_err dlc_file_writer_commit(struct dlc_file_writer *w)
     if (rename(w->tmp_path, w->path) != 0) {
         w->err = dlc_fail_errno(DLC_EIO, "%s: cannot be put in place", w->path);
         unlink(w->tmp_path);
-        return w->err;
     }
+    return w->err;
+}
+
+dlc_err dlc_file_writer_place(struct dlc_file_writer *w)
+{
+    return put_in_place(w, false);
+}
+
+dlc_err dlc_file_writer_commit(struct dlc_file_writer *w)
+{
+    char folder[DLC_PATH_MAX];
+
+    DLC_TRY(put_in_place(w, true));
     parent_folder(folder, w->path);
     return dlc_fsync_folder(folder);
 }

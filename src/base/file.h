@@ -51,6 +51,9 @@ struct dlc_file_writer {
 dlc_err dlc_file_writer_open(struct dlc_file_writer *w, const char *path);
 void dlc_file_writer_write(struct dlc_file_writer *w, const void *data, size_t size_bytes);
 dlc_err dlc_file_writer_commit(struct dlc_file_writer *w);
+/* Instead of the commit: all or nothing for other processes, also when this one is killed, but not yet durable. For
+ * what somebody else makes durable when it matters. */
+dlc_err dlc_file_writer_place(struct dlc_file_writer *w);
 void dlc_file_writer_abort(struct dlc_file_writer *w);
 
 /* Appends one line (a '\n' is added) and fsyncs when `durable`. A torn last line of an earlier crash is the reader's

@@ -55,7 +55,10 @@ struct dlc_st_meta {
 };
 dlc_err dlc_st_write(const char *path, const struct dlc_st_write_tensor *tensors, size_t n_tensors,
                      const struct dlc_st_meta *metadata, size_t n_metadata);
-/* The same without data in memory: they are read one tensor at a time, with the tensor's place in `tensors` as index.
+/* The same, atomic but not durable (dlc_file_writer_place). */
+dlc_err dlc_st_place(const char *path, const struct dlc_st_write_tensor *tensors, size_t n_tensors,
+                     const struct dlc_st_meta *metadata, size_t n_metadata);
+/* dlc_st_write without data in memory: they are read one tensor at a time, with the tensor's place in `tensors` as index.
  */
 dlc_err dlc_st_write_from(const char *path, const struct dlc_st_write_tensor *tensors, size_t n_tensors,
                           const struct dlc_st_meta *metadata, size_t n_metadata,

@@ -189,7 +189,7 @@ static dlc_err write_tensors(struct dlc_file_writer *w, const struct plan *p, co
 }
 
 static dlc_err write_file(const struct plan *p, const char *path, const struct dlc_st_write_tensor *tensors,
-                          size_t n_tensors, const struct dlc_tensor_source *source)
+                          size_t n_tensors, const struct dlc_tensor_source *source, bool durable)
 {
     struct dlc_file_writer w;
     unsigned char length[8];
@@ -205,25 +205,38 @@ static dlc_err write_file(const struct plan *p, const char *path, const struct d
         dlc_file_writer_abort(&w);
         return err;
     }
-    return dlc_file_writer_commit(&w);
+    return durable ? dlc_file_writer_commit(&w) : dlc_file_writer_place(&w);
 }
 
-dlc_err dlc_st_write_from(const char *path, const struct dlc_st_write_tensor *tensors, size_t n_tensors,
-                          const struct dlc_st_meta *metadata, size_t n_metadata, const struct dlc_tensor_source *source)
+static dlc_err write_planned(const char *path, const struct dlc_st_write_tensor *tensors, size_t n_tensors,
+                             const struct dlc_st_meta *metadata, size_t n_metadata,
+                             const struct dlc_tensor_source *source, bool durable)
 {
     struct plan plan = { 0 };
     dlc_err err = make_plan(&plan, path, tensors, n_tensors, metadata, n_metadata);
 
     if (err == DLC_OK)
-        err = write_file(&plan, path, tensors, n_tensors, source);
+        err = write_file(&plan, path, tensors, n_tensors, source, durable);
     dlc_free(plan.text);
     json_decref(plan.header);
     dlc_free(plan.order);
     return err;
 }
 
+dlc_err dlc_st_write_from(const char *path, const struct dlc_st_write_tensor *tensors, size_t n_tensors,
+                          const struct dlc_st_meta *metadata, size_t n_metadata, const struct dlc_tensor_source *source)
+{
+    return write_planned(path, tensors, n_tensors, metadata, n_metadata, source, true);
+}
+
+dlc_err dlc_st_place(const char *path, const struct dlc_st_write_tensor *tensors, size_t n_tensors,
+                     const struct dlc_st_meta *metadata, size_t n_metadata)
+{
+    return write_planned(path, tensors, n_tensors, metadata, n_metadata, NULL, false);
+}
+
 dlc_err dlc_st_write(const char *path, const struct dlc_st_write_tensor *tensors, size_t n_tensors,
                      const struct dlc_st_meta *metadata, size_t n_metadata)
 {
-    return dlc_st_write_from(path, tensors, n_tensors, metadata, n_metadata, NULL);
+    return write_planned(path, tensors, n_tensors, metadata, n_metadata, NULL, true);
 }

@@ -265,7 +265,11 @@ static void meta_int(struct meta *m, const char *key, int64_t value)
     meta_text(m, key, m->values[m->n]);
 }
 
-static dlc_err write_state(const dlc_trainer *t, const char *path, const struct meta *meta, bool with_params)
+/* A stop's state is the only copy and durable. That of an outer step only has to outlive this process: the coordinator
+ * makes it durable with the checkpoint that names it, while the next round goes on; without that checkpoint nobody
+ * asks for it after a crash of the machine. */
+static dlc_err write_state(const dlc_trainer *t, const char *path, const struct meta *meta, bool with_params,
+                           bool durable)
 {
     struct dlc_st_write_tensor tensors[3] = {
         { .name = "exp_avg", .dtype = DLC_F32, .n_dims = 1, .dims = { t->n }, .data = t->m },
@@ -273,7 +277,7 @@ static dlc_err write_state(const dlc_trainer *t, const char *path, const struct 
         { .name = "params", .dtype = DLC_F32, .n_dims = 1, .dims = { t->n }, .data = dlc_model_params(t->model) },
     };
 
-    return dlc_st_write(path, tensors, with_params ? 3 : 2, meta->items, meta->n);
+    return (durable ? dlc_st_write : dlc_st_place)(path, tensors, with_params ? 3 : 2, meta->items, meta->n);
 }
 
 static dlc_err metadata_int(int64_t *out, const dlc_st_file *f, const char *key, const char *path)
@@ -376,7 +380,7 @@ static dlc_err op_save(void *self, uint64_t state_step, uint64_t base_step, int 
     meta_int(&meta, "outer_step", (int64_t)state_step);
     meta_int(&meta, "adam_step", t->adam_step);
     meta_int(&meta, "n_skipped", n_skipped);
-    DLC_TRY(write_state(t, path, &meta, t->config->outer.drop > 0));
+    DLC_TRY(write_state(t, path, &meta, t->config->outer.drop > 0, false));
     return remove_others(t, state_step, base_step);
 }
 
@@ -414,7 +418,7 @@ static dlc_err op_save_paused(void *self, const struct dlc_message *assignment, 
     meta_int(&meta, "n_done", n_done);
     meta_int(&meta, "adam_step", t->adam_step);
     meta_int(&meta, "n_skipped", n_skipped);
-    err = write_state(t, path, &meta, true);
+    err = write_state(t, path, &meta, true, true);
 done:
     dlc_free(key);
     return err;

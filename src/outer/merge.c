@@ -5,7 +5,36 @@
 
 #include "base/mem.h"
 
-#define BLOCK 2048 /* values: 16 KiB of double sums stay in the first-level cache */
+#define BLOCK ((size_t)2048) /* values: 16 KiB of double sums stay in the first-level cache */
+#define NORM_PARTS ((size_t)512)
+
+/* Squares are summed in at most NORM_PARTS parts of whole blocks, then over the parts in order: threads take whole parts
+ * and the sum does not depend on them. */
+static size_t part_values(size_t n)
+{
+    size_t blocks = (n + BLOCK - 1) / BLOCK;
+
+    return (blocks + NORM_PARTS - 1) / NORM_PARTS * BLOCK;
+}
+
+static double norm_of(const double *squares, size_t n)
+{
+    size_t part = part_values(n);
+    double total = 0;
+
+    for (size_t begin = 0; begin < n; begin += part)
+        total += squares[begin / part];
+    return sqrt(total);
+}
+
+static double sum_squares(const double *x, size_t n)
+{
+    double total = 0;
+
+    for (size_t i = 0; i < n; i++)
+        total += x[i] * x[i];
+    return total;
+}
 
 struct job {
     float *theta_new;
@@ -19,6 +48,7 @@ struct job {
     const struct dlc_outer_opt *opt;
     size_t n;
     uint64_t t;
+    double *squares; /* [NORM_PARTS] */
 };
 
 static void mean_of_block(double *sums, const struct job *j, size_t begin, size_t end)
@@ -28,36 +58,29 @@ static void mean_of_block(double *sums, const struct job *j, size_t begin, size_
         j->codec->decode_add(sums, j->parts[k].weight / j->total_weight, j->parts[k].payload, j->theta_old, begin, end);
 }
 
+static void merge_block(const struct job *j, const double *sums, size_t begin, size_t end)
+{
+    float *state[2] = { j->state[0] ? j->state[0] + begin : NULL, j->state[1] ? j->state[1] + begin : NULL };
+
+    dlc_outer_opt_step(j->opt, j->theta_new + begin, j->theta_old + begin, state, sums, end - begin, j->t);
+    if (j->adopts)
+        j->codec->params(j->theta_new + begin, j->parts[0].payload, begin, end);
+}
+
 static void merge_part(void *arg, int worker, int n_workers)
 {
     const struct job *j = arg;
     double sums[BLOCK];
-    size_t first, last;
+    size_t first, last, part = part_values(j->n);
 
-    dlc_pool_part(&first, &last, j->n, BLOCK, worker, n_workers);
+    dlc_pool_part(&first, &last, j->n, part, worker, n_workers);
     for (size_t begin = first; begin < last; begin += BLOCK) {
         size_t end = begin + BLOCK < last ? begin + BLOCK : last;
-        float *state[2] = { j->state[0] ? j->state[0] + begin : NULL, j->state[1] ? j->state[1] + begin : NULL };
 
         mean_of_block(sums, j, begin, end);
-        dlc_outer_opt_step(j->opt, j->theta_new + begin, j->theta_old + begin, state, sums, end - begin, j->t);
-        if (j->adopts)
-            j->codec->params(j->theta_new + begin, j->parts[0].payload, begin, end);
+        merge_block(j, sums, begin, end);
+        j->squares[begin / part] += sum_squares(sums, end - begin);
     }
-}
-
-static double mean_norm(const struct job *j)
-{
-    double sums[BLOCK], total = 0;
-
-    for (size_t begin = 0; begin < j->n; begin += BLOCK) {
-        size_t end = begin + BLOCK < j->n ? begin + BLOCK : j->n;
-
-        mean_of_block(sums, j, begin, end);
-        for (size_t i = 0; i < end - begin; i++)
-            total += sums[i] * sums[i];
-    }
-    return sqrt(total);
 }
 
 static bool moves_all_the_way(const struct dlc_outer_opt *opt)
@@ -69,6 +92,7 @@ double dlc_merge(float *theta_new, const float *theta_old, float *const state[2]
                  const struct dlc_merge_part *parts, size_t n_parts, const struct dlc_outer_opt *opt, size_t n,
                  uint64_t t, dlc_pool *pool)
 {
+    double squares[NORM_PARTS] = { 0 };
     struct job j = { .theta_new = theta_new,
                      .theta_old = theta_old,
                      .state = state,
@@ -78,30 +102,46 @@ double dlc_merge(float *theta_new, const float *theta_old, float *const state[2]
                      .adopts = n_parts == 1 && codec->params && moves_all_the_way(opt),
                      .opt = opt,
                      .n = n,
-                     .t = t };
+                     .t = t,
+                     .squares = squares };
 
     for (size_t k = 0; k < n_parts; k++)
         j.total_weight += parts[k].weight;
-    if (pool)
-        dlc_pool_run(pool, merge_part, &j);
-    else
-        merge_part(&j, 0, 1);
-    return mean_norm(&j);
+    dlc_pool_run(pool, merge_part, &j);
+    return norm_of(squares, n);
 }
 
-double dlc_contribution_norm(const struct dlc_codec *codec, const void *payload, const float *base, size_t n)
-{
-    double delta[BLOCK], total = 0;
+struct norm_job {
+    const struct dlc_codec *codec;
+    const void *payload;
+    const float *base;
+    size_t n;
+    double *squares;
+};
 
-    for (size_t begin = 0; begin < n; begin += BLOCK) {
-        size_t end = begin + BLOCK < n ? begin + BLOCK : n;
+static void norm_part(void *arg, int worker, int n_workers)
+{
+    const struct norm_job *j = arg;
+    double delta[BLOCK];
+    size_t first, last, part = part_values(j->n);
+
+    dlc_pool_part(&first, &last, j->n, part, worker, n_workers);
+    for (size_t begin = first; begin < last; begin += BLOCK) {
+        size_t end = begin + BLOCK < last ? begin + BLOCK : last;
 
         memset(delta, 0, (end - begin) * sizeof *delta);
-        codec->decode_add(delta, 1.0, payload, base, begin, end);
-        for (size_t i = 0; i < end - begin; i++)
-            total += delta[i] * delta[i];
+        j->codec->decode_add(delta, 1.0, j->payload, j->base, begin, end);
+        j->squares[begin / part] += sum_squares(delta, end - begin);
     }
-    return sqrt(total);
+}
+
+double dlc_contribution_norm(const struct dlc_codec *codec, const void *payload, const float *base, size_t n,
+                             dlc_pool *pool)
+{
+    double squares[NORM_PARTS] = { 0 };
+
+    dlc_pool_run(pool, norm_part, &(struct norm_job){ codec, payload, base, n, squares });
+    return norm_of(squares, n);
 }
 
 struct mean_job {

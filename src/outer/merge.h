@@ -20,7 +20,7 @@ struct dlc_merge_part {
  * are different arrays. Blocks are divided over `pool` (NULL: this thread); the result does not depend on it.
  * One part and an optimizer that moves theta by exactly the outer gradient (eta 1, mu 0) give the island's parameters,
  * bit for bit where the codec holds them.
- * Returns the L2 norm of the mean outer gradient. */
+ * Returns the L2 norm of the mean outer gradient, summed in the same pass. */
 double dlc_merge(float *theta_new, const float *theta_old, float *const state[2], const struct dlc_codec *codec,
                  const struct dlc_merge_part *parts, size_t n_parts, const struct dlc_outer_opt *opt, size_t n,
                  uint64_t t, dlc_pool *pool);
@@ -29,7 +29,8 @@ double dlc_merge(float *theta_new, const float *theta_old, float *const state[2]
 void dlc_mean_gradients(float *mean, const float *const *grads, const double *weights, size_t n_grads, size_t n,
                         dlc_pool *pool);
 
-/* The L2 norm of one contribution's outer gradient; NaN or infinite when any value is. */
-double dlc_contribution_norm(const struct dlc_codec *codec, const void *payload, const float *base, size_t n);
+/* The L2 norm of one contribution's outer gradient; NaN or infinite when any value is. The same for every pool. */
+double dlc_contribution_norm(const struct dlc_codec *codec, const void *payload, const float *base, size_t n,
+                             dlc_pool *pool);
 
 #endif

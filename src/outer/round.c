@@ -184,14 +184,19 @@ static dlc_err take_outer_step(struct dlc_coord *c)
     return err;
 }
 
+static void digest_state(struct dlc_sha256 *out, dlc_sha256_ctx *ctx, const struct dlc_coord *c)
+{
+    for (int i = 0; i < dlc_outer_opt_n_state(c->cfg.opt.kind); i++)
+        dlc_sha256_update(ctx, c->state[i], c->cfg.n_params * sizeof(float));
+    *out = dlc_sha256_final(ctx);
+}
+
 dlc_err dlc__coord_digest_state(struct dlc_sha256 *out, const struct dlc_coord *c)
 {
     dlc_sha256_ctx *ctx;
 
     DLC_TRY(dlc_sha256_create(&ctx));
-    for (int i = 0; i < dlc_outer_opt_n_state(c->cfg.opt.kind); i++)
-        dlc_sha256_update(ctx, c->state[i], c->cfg.n_params * sizeof(float));
-    *out = dlc_sha256_final(ctx);
+    digest_state(out, ctx, c);
     dlc_sha256_destroy(ctx);
     return DLC_OK;
 }
@@ -204,6 +209,46 @@ static bool is_finite(const float *values, size_t n)
             return false;
     }
     return true;
+}
+
+/* Three looks at theta(t) and the outer state, each of one thread, at the same time: all islands wait for them. */
+struct looks {
+    const struct dlc_coord *c;
+    const float *theta;
+    dlc_sha256_ctx *ctx;
+    struct dlc_sha256 theta_digest, state_digest;
+    bool finite;
+};
+
+static void look(void *arg, int worker, int n_workers)
+{
+    struct looks *l = arg;
+    size_t n = l->c->cfg.n_params;
+
+    for (int i = worker; i < 3; i += n_workers) {
+        if (i == 0)
+            l->theta_digest = dlc_sha256(l->theta, n * sizeof(float));
+        else if (i == 1)
+            digest_state(&l->state_digest, l->ctx, l->c);
+        else
+            l->finite = is_finite(l->theta, n);
+    }
+}
+
+static dlc_err look_at_result(struct dlc_coord *c, uint64_t t)
+{
+    struct looks l = { .c = c, .theta = c->theta[t & 1] };
+
+    DLC_TRY(dlc_sha256_create(&l.ctx));
+    dlc_pool_run(c->pool, look, &l);
+    dlc_sha256_destroy(l.ctx);
+    c->record.theta = l.theta_digest;
+    c->record.outer = l.state_digest;
+    if (l.finite)
+        return DLC_OK;
+    return dlc__coord_fail(c, DLC_EFAIL,
+                           "outer step %llu gives parameters that are not finite; the outer gradient's norm is %.3g",
+                           (unsigned long long)t, c->record.delta_norm);
 }
 
 static dlc_err settle_island(struct dlc_coord *c, const struct dlc_record_member *m)
@@ -263,14 +308,11 @@ dlc_err dlc__coord_close_round(struct dlc_coord *c, int64_t now_ns)
     c->record.n_alive = (int)c->record.n_members;
     DLC_TRY(dlc_ranges_copy(&c->record.discarded, &c->discarded));
     DLC_TRY(take_outer_step(c));
-    if (!is_finite(c->theta[t & 1], c->cfg.n_params))
-        return dlc__coord_fail(c, DLC_EFAIL,
-                               "outer step %llu gives parameters that are not finite; the outer gradient's norm "
-                               "is %.3g",
-                               (unsigned long long)t, c->record.delta_norm);
+    DLC_TRY(look_at_result(c, t));
+    if (c->failed)
+        return DLC_OK;
     c->record.n_tokens = c->n_tokens;
-    c->record.theta = c->theta_digest = dlc_sha256(c->theta[t & 1], c->cfg.n_params * sizeof(float));
-    DLC_TRY(dlc__coord_digest_state(&c->record.outer, c));
+    c->theta_digest = c->record.theta;
     DLC_TRY(dlc_record_seal(&c->record));
     for (size_t i = 0; i < c->record.n_members; i++)
         DLC_TRY(settle_island(c, &c->record.members[i]));
