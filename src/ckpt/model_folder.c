@@ -22,7 +22,9 @@ static dlc_err write_json(const char *folder, const char *name, json_t *value)
     return err;
 }
 
-static dlc_err write_params(const char *folder, const struct dlc_model_content *content, dlc_dtype dtype)
+/* params NULL: they are asked for one tensor at a time. */
+static dlc_err write_params(const char *folder, const struct dlc_model_content *content, const float *params,
+                            dlc_dtype dtype)
 {
     struct dlc_st_write_tensor *tensors = NULL;
     struct dlc_param *table = NULL;
@@ -38,11 +40,15 @@ static dlc_err write_params(const char *folder, const struct dlc_model_content *
         goto done;
     }
     for (size_t i = 0; i < n; i++) {
-        tensors[i] = (struct dlc_st_write_tensor){ .name = table[i].name, .dtype = dtype, .n_dims = table[i].n_dims };
+        tensors[i] = (struct dlc_st_write_tensor){ .name = table[i].name,
+                                                   .dtype = dtype,
+                                                   .n_dims = table[i].n_dims,
+                                                   .data = params ? params + table[i].offset : NULL };
         for (int k = 0; k < table[i].n_dims; k++)
             tensors[i].dims[k] = table[i].dims[k];
     }
-    err = dlc_st_write_from(path, tensors, n, NULL, 0, &content->tensors);
+    err = params ? dlc_st_write(path, tensors, n, NULL, 0)
+                 : dlc_st_write_from(path, tensors, n, NULL, 0, &content->tensors);
 done:
     dlc_free(tensors);
     dlc_free(table);
@@ -134,50 +140,35 @@ static dlc_err write_generation_config(const char *folder, int32_t bos, int32_t 
     return write_json(folder, "generation_config.json", root);
 }
 
-dlc_err dlc_model_folder_write_content(const char *folder, const struct dlc_model_content *content, dlc_dtype dtype)
+static dlc_err write_folder(const char *folder, const struct dlc_model_content *content, const float *params,
+                            dlc_dtype dtype)
 {
     DLC_TRY(dlc_model_config_check(&content->config));
     DLC_TRY(dlc_mkdir_p(folder));
     if (content->tokenizer_json)
         DLC_TRY(write_tokenizer(folder, content));
     DLC_TRY(write_generation_config(folder, content->bos, content->eos));
-    DLC_TRY(write_params(folder, content, dtype));
+    DLC_TRY(write_params(folder, content, params, dtype));
     /* last: it is what makes a folder a model's */
     return dlc__model_config_write(folder, &content->config, dtype, content->bos, content->eos);
 }
 
-struct flat {
-    const float *params;
-    struct dlc_param *table;
-};
-
-static dlc_err read_flat(float *out, void *arg, size_t index)
+dlc_err dlc_model_folder_write_content(const char *folder, const struct dlc_model_content *content, dlc_dtype dtype)
 {
-    const struct flat *f = arg;
-
-    memcpy(out, f->params + f->table[index].offset, f->table[index].n_values * sizeof *out);
-    return DLC_OK;
+    return write_folder(folder, content, NULL, dtype);
 }
 
 dlc_err dlc_model_folder_write(const char *folder, const struct dlc_model_config *config, const float *params,
                                dlc_dtype dtype, const char *tokenizer_json, size_t tokenizer_json_bytes,
                                int32_t bos_eos)
 {
-    struct flat flat = { .params = params };
     const struct dlc_model_content content = { .config = *config,
-                                               .tensors = { read_flat, &flat },
                                                .tokenizer_json = tokenizer_json,
                                                .tokenizer_json_bytes = tokenizer_json_bytes,
                                                .bos = bos_eos,
                                                .eos = bos_eos };
-    dlc_err err;
-    size_t n;
 
-    DLC_TRY(dlc_model_config_check(config));
-    DLC_TRY(dlc_model_params_table(&flat.table, &n, config));
-    err = dlc_model_folder_write_content(folder, &content, dtype);
-    dlc_free(flat.table);
-    return err;
+    return write_folder(folder, &content, params, dtype);
 }
 
 dlc_err dlc_model_folder_resolve(char out[4096], const char *path)

@@ -138,6 +138,12 @@ float *dlc_model_grads(dlc_model *m)
     return m->grads;
 }
 
+void dlc_model_use_params(dlc_model *m, const float *params)
+{
+    m->params = (float *)(uintptr_t)params; /* no operation of a forward pass writes there */
+    dlc_model_params_changed(m);
+}
+
 /* The norms' few values are converted too, and not read: one call for the whole array. */
 void dlc_model_params_changed(dlc_model *m)
 {

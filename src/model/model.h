@@ -98,6 +98,8 @@ void dlc_model_destroy(dlc_model *model); /* accepts NULL */
 const struct dlc_model_config *dlc_model_get_config(const dlc_model *model);
 size_t dlc_model_size(const dlc_model *model); /* N */
 float *dlc_model_params(dlc_model *model);     /* [N]; after changing them call dlc_model_params_changed */
+/* Parameters that stand elsewhere, [N], from now on: read in place, the model's own memory for them stays untouched. */
+void dlc_model_use_params(dlc_model *model, const float *params);
 float *dlc_model_grads(dlc_model *model);      /* [N]; NULL when not training */
 void dlc_model_params_changed(dlc_model *model); /* bf16 copies and the like are made anew */
 

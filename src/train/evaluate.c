@@ -93,10 +93,8 @@ void dlc_evaluator_destroy(dlc_evaluator *e)
 
 void dlc_evaluator_start(dlc_evaluator *e, const float *params)
 {
-    if (params) {
-        memcpy(dlc_model_params(e->model), params, dlc_model_size(e->model) * sizeof *params);
-        dlc_model_params_changed(e->model);
-    }
+    if (params)
+        dlc_model_use_params(e->model, params);
     e->next = 0;
     e->loss_sum = 0;
     e->bytes = 0;

@@ -45,8 +45,8 @@ dlc_err dlc_evaluator_create(dlc_evaluator **out, dlc_model *model, const dlc_da
                              const struct dlc_evaluator_options *options);
 void dlc_evaluator_destroy(dlc_evaluator *e); /* accepts NULL */
 
-/* Begins anew with params[N], copied into the model; NULL: with what the model has. Between here and the last step the
- * model's parameters must not change. */
+/* Begins anew with params[N], read where they are; NULL: with what the model has. They must not change before the last
+ * step. */
 void dlc_evaluator_start(dlc_evaluator *e, const float *params);
 /* One batch. *done: it was the last one. Fails where the data cannot be read any more. */
 dlc_err dlc_evaluator_step(dlc_evaluator *e, bool *done);

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/rss.h"
 
 extern char **environ;
 
@@ -123,6 +124,11 @@ void dlc_processes_destroy(dlc_processes *p)
 uint32_t dlc_processes_incarnation(const dlc_processes *p, int island)
 {
     return p->items[island].incarnation;
+}
+
+size_t dlc_processes_peak_bytes(const dlc_processes *p, int island)
+{
+    return p->items[island].pid ? dlc_rss_peak_bytes(p->items[island].pid) : 0;
 }
 
 void dlc_processes_kill(dlc_processes *p, int island)

@@ -27,6 +27,9 @@ void dlc_processes_destroy(dlc_processes *p);
 dlc_err dlc_processes_start(dlc_processes *p, int island);
 uint32_t dlc_processes_incarnation(const dlc_processes *p, int island);
 
+/* The most memory the island's process has had; 0: not known. */
+size_t dlc_processes_peak_bytes(const dlc_processes *p, int island);
+
 /* Ends the island at once (SIGKILL). */
 void dlc_processes_kill(dlc_processes *p, int island);
 

@@ -424,6 +424,38 @@ static double ratio(uint64_t dp, uint64_t ours)
     return ours ? (double)dp / (double)ours : 0;
 }
 
+static void say_memory(const struct dlc_memory_use *m)
+{
+    const double mb = 1024.0 * 1024.0;
+
+    if (m->island_peak)
+        dlc_info("memory at most: an island %.1f MB (predicted %.1f), coordinator %.1f MB (predicted %.1f)",
+                 (double)m->island_peak / mb, (double)m->island_planned / mb, (double)m->own_peak / mb,
+                 (double)m->own_planned / mb);
+    else if (m->own_peak)
+        dlc_info("memory at most: %.1f MB (predicted %.1f)", (double)m->own_peak / mb, (double)m->own_planned / mb);
+}
+
+/* What is known of the memory, into the last row. */
+static int add_memory(json_t *row, const struct dlc_memory_use *m)
+{
+    const struct {
+        const char *key;
+        size_t bytes;
+    } rows[] = {
+        { "memory/island_planned", m->island_planned },
+        { "memory/island_peak", m->island_peak },
+        { "memory/coordinator_planned", m->own_planned },
+        { "memory/coordinator_peak", m->own_peak },
+    };
+    int rc = 0;
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        rc |= json_object_set_new(row, rows[i].key,
+                                  rows[i].bytes ? json_integer((json_int_t)rows[i].bytes) : json_null());
+    return rc;
+}
+
 static void say_summary(dlc_progress *p, const struct dlc_record *last, uint64_t ours, uint64_t dp4, uint64_t dp2)
 {
     char sent[DLC_UNITS_TEXT], f32[DLC_UNITS_TEXT], bf16[DLC_UNITS_TEXT];
@@ -450,7 +482,8 @@ static void say_summary(dlc_progress *p, const struct dlc_record *last, uint64_t
         dlc_info("sent and received %s by all islands", sent);
 }
 
-dlc_err dlc_progress_summary(dlc_progress *p, const struct dlc_record *last, bool json)
+dlc_err dlc_progress_summary(dlc_progress *p, const struct dlc_record *last, const struct dlc_memory_use *memory,
+                             bool json)
 {
     static const char *const methods[] = { "diloco", "dp", "single" };
     struct dlc_traffic sum = total_traffic(p);
@@ -469,8 +502,14 @@ dlc_err dlc_progress_summary(dlc_progress *p, const struct dlc_record *last, boo
                   ours ? json_real(ratio(dp2, ours)) : json_null(), "outer/time_share",
                   number(outer_share(&p->run)), "train/data_wait_share", number(data_share(&p->run)));
 
-    if (!p->quiet)
+    if (row && add_memory(row, memory) != 0) {
+        json_decref(row);
+        row = NULL;
+    }
+    if (!p->quiet) {
         say_summary(p, last, ours, dp4, dp2);
+        say_memory(memory);
+    }
     if (json && row) {
         char *text = json_dumps(row, JSON_REAL_PRECISION(17));
 

@@ -38,7 +38,14 @@ void dlc_progress_waiting(dlc_progress *p, const int *islands, int n, double sec
 json_t *dlc_progress_to_json(const dlc_progress *p);
 dlc_err dlc_progress_from_json(dlc_progress *p, const json_t *saved, const char *where);
 
+/* Resident memory, bytes; 0: not known. */
+struct dlc_memory_use {
+    size_t island_planned, island_peak; /* of the largest island; none where all islands are in this process */
+    size_t own_planned, own_peak;       /* of this process */
+};
+
 /* The last words: a row with "final" and the summary, as text on standard error or as JSON on standard output. */
-dlc_err dlc_progress_summary(dlc_progress *p, const struct dlc_record *last, bool json);
+dlc_err dlc_progress_summary(dlc_progress *p, const struct dlc_record *last, const struct dlc_memory_use *memory,
+                             bool json);
 
 #endif

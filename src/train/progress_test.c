@@ -117,7 +117,7 @@ static void finish_without_validation(const struct dlc_config *config, int64_t f
     dlc_progress *p;
 
     assert_int_equal(dlc_progress_create(&p, config, folder, traffic, first_step, false), DLC_OK);
-    assert_int_equal(dlc_progress_summary(p, &last, false), DLC_OK);
+    assert_int_equal(dlc_progress_summary(p, &last, &(struct dlc_memory_use){ 0 }, false), DLC_OK);
     dlc_progress_destroy(p);
 }
 

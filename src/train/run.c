@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/rss.h"
 #include "train/paused.h"
 
 #define DEATHS_MAX 5 /* of one island without an outer step in between: something is wrong with it */
@@ -68,6 +69,17 @@ static dlc_err keep_last(struct dlc_run *run, const struct dlc_record *record)
     return DLC_OK;
 }
 
+/* While they are all there: they leave once the last step is durable. */
+static void measure_islands(struct dlc_run *run)
+{
+    for (int i = 0; run->processes && i < run->config->train.islands; i++) {
+        size_t peak = dlc_processes_peak_bytes(run->processes, i);
+
+        if (peak > run->memory.island_peak)
+            run->memory.island_peak = peak;
+    }
+}
+
 static dlc_err on_commit(void *self, const struct dlc_record *record, const json_t *saved, const float *theta)
 {
     struct dlc_run *run = self;
@@ -77,6 +89,8 @@ static dlc_err on_commit(void *self, const struct dlc_record *record, const json
     /* Of the step before: its numbers are never skipped, whatever is faster; and once this step is durable, nobody
      * would evaluate that one again. */
     DLC_TRY(finish_eval(run));
+    if (last)
+        measure_islands(run);
     DLC_TRY(dlc_saver_commit(&run->saver, record, saved, theta, last));
     DLC_TRY(dlc_paused_remove(run->config->train.out));
     DLC_TRY(keep_last(run, record));
@@ -228,7 +242,8 @@ static dlc_err finish(struct dlc_run *run)
     DLC_TRY(finish_eval(run));
     if (run->processes)
         dlc_processes_wait_all(run->processes, 30);
-    return dlc_progress_summary(run->progress, &run->last, run->options.json);
+    run->memory.own_peak = dlc_rss_peak_bytes(0);
+    return dlc_progress_summary(run->progress, &run->last, &run->memory, run->options.json);
 }
 
 static dlc_err stop_in_order(struct dlc_run *run)

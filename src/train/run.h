@@ -37,6 +37,7 @@ struct dlc_run {
     dlc_coordinator *coordinator;
     struct dlc_saver saver;
     dlc_progress *progress;
+    struct dlc_memory_use memory;
 
     bool evaluating; /* the evaluator is in the middle of theta(eval_t) */
     uint64_t eval_t;
@@ -58,8 +59,11 @@ dlc_err dlc_run_inproc_open(struct dlc_run *run);
 dlc_err dlc_run_inproc_work(struct dlc_run *run, bool *idle); /* a unit of work for each island that has some */
 void dlc_run_inproc_close(struct dlc_run *run);
 
+/* How the validation model is made. */
+struct dlc_model_options dlc_run_eval_options(const struct dlc_run *run);
+
 /* First lines of a run: parameters, FLOPs a token, memory by purpose; DLC_EFAIL when it cannot fit. */
-dlc_err dlc_run_say_plan(const struct dlc_run *run);
+dlc_err dlc_run_say_plan(struct dlc_run *run);
 
 /* SIGINT and SIGTERM (run_signals.c): the first asks for an orderly stop, the second ends the program at once. */
 void dlc_run_catch_signals(void);

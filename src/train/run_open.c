@@ -201,13 +201,27 @@ static dlc_err open_saver(struct dlc_run *run)
     return dlc_file_exists(path) ? dlc_file_read(&run->saver.tokenizer_json, path, TOKENIZER_MAX_BYTES) : DLC_OK;
 }
 
-static dlc_err open_evaluator(struct dlc_run *run)
+/* As many windows at once as the islands compute, and no more than there are. */
+struct dlc_model_options dlc_run_eval_options(const struct dlc_run *run)
 {
     const struct dlc_config *c = run->config;
     struct dlc_model_options options = { .max_batch = c->train.micro_batch, .max_seq = c->model.shape.context };
+    struct dlc_val_set val;
+
+    if (dlc_dataset_info(run->data)->n_val_tokens >= 2 &&
+        dlc_dataset_val_set(&val, run->data, (uint64_t)c->data.val_tokens) == DLC_OK &&
+        val.n_windows < (uint64_t)options.max_batch)
+        options.max_batch = (int)val.n_windows;
+    return options;
+}
+
+static dlc_err open_evaluator(struct dlc_run *run)
+{
+    const struct dlc_config *c = run->config;
+    struct dlc_model_options options = dlc_run_eval_options(run);
     struct dlc_evaluator_options how = { .split = DLC_SPLIT_VAL,
                                          .max_tokens = (uint64_t)c->data.val_tokens,
-                                         .batch = c->train.micro_batch,
+                                         .batch = options.max_batch,
                                          .context = c->model.shape.context };
 
     if (dlc_dataset_info(run->data)->n_val_tokens < 2) {

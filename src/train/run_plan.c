@@ -1,39 +1,109 @@
+/* What a run needs, before it is allocated. Where each figure comes from stands beside it; e2e_memory_test.c compares
+ * the sums with what the kernel counts. */
 #include "train/run.h"
 
+#include <string.h>
+
 #include "base/log.h"
+#include "base/pool.h"
+#include "base/rss.h"
 #include "island/island_main.h"
+
+/* What a matrix library allocates for itself, a thread: oneDNN packs blocks of both f32 operands. Measured; its bf16
+ * products and the builtin ones keep their panels in memory that is planned elsewhere. */
+#define ONEDNN_F32_THREAD_BYTES ((size_t)9 << 20)
+/* Working memory of the kernels and of the primitives they compile, as far as it is touched. */
+#define KERNELS_BYTES ((size_t)4 << 20)
+
+struct plan {
+    size_t process, island, coordinator; /* of each process on its own */
+    size_t shared, seen_by_island;       /* the exchange: in all, and what one island touches */
+    struct dlc_trainer_memory trainer;
+    size_t evaluation, outer_state;
+};
+
+static size_t library_bytes(const dlc_backend *backend, dlc_precision precision, int n_threads)
+{
+    bool packs = strcmp(backend->matmul, "onednn") == 0 && precision == DLC_PRECISION_F32;
+
+    return KERNELS_BYTES + (packs ? (size_t)n_threads * ONEDNN_F32_THREAD_BYTES : 0);
+}
+
+static size_t evaluation_bytes(const struct dlc_run *run)
+{
+    struct dlc_model_options options = dlc_run_eval_options(run);
+    struct dlc_model_memory eval;
+
+    if (dlc_dataset_info(run->data)->n_val_tokens < 2)
+        return 0;
+    dlc_model_memory_plan(&eval, &run->config->model.shape, &options, run->backend);
+    return eval.activations + eval.scratch; /* theta is read where it stands */
+}
+
+static void plan_exchange(struct plan *p, const struct dlc_config *c)
+{
+    struct dlc_exchange_size size = dlc_exchange_size_of(c);
+    size_t array = size.n_params * sizeof(float), mean = size.lockstep ? array : 0;
+    bool one_round = c->train.steps <= c->outer.steps; /* theta(1) is never sent back */
+
+    p->shared = 2 * array + mean + (size_t)size.n_islands * size.slot_bytes;
+    p->seen_by_island = (one_round ? 1 : 2) * array + mean + size.slot_bytes;
+}
+
+static void make_plan(struct plan *p, const struct dlc_run *run)
+{
+    const struct dlc_config *c = run->config;
+    size_t n = dlc_model_n_params(&c->model.shape);
+    const struct dlc_trainer_memory *t = &p->trainer;
+    dlc_outer_kind optimizer = c->train.method == DLC_METHOD_DILOCO ? c->outer.optimizer : DLC_OUTER_SGD;
+
+    dlc_trainer_memory_plan(&p->trainer, c, run->backend);
+    plan_exchange(p, c);
+    p->process = dlc_rss_now_bytes();
+    p->evaluation = evaluation_bytes(run);
+    p->outer_state = n * sizeof(float) * (size_t)dlc_outer_opt_n_state(optimizer);
+    p->island = t->params + t->grads + t->moments + t->activations + t->scratch +
+                library_bytes(run->backend, c->train.precision, c->system.threads);
+    p->coordinator = p->process + p->outer_state + p->evaluation;
+    if (p->evaluation)
+        p->coordinator += library_bytes(run->backend, DLC_PRECISION_F32, dlc_pool_n_threads(run->backend->pool));
+}
 
 static double mb(size_t bytes)
 {
     return (double)bytes / (1024.0 * 1024.0);
 }
 
-dlc_err dlc_run_say_plan(const struct dlc_run *run)
+static void say(const struct plan *p, const struct dlc_run *run, size_t total)
 {
     const struct dlc_config *c = run->config;
-    size_t n = dlc_model_n_params(&c->model.shape), k = (size_t)c->train.islands;
-    struct dlc_exchange_size size = dlc_exchange_size_of(c);
-    struct dlc_trainer_memory island;
-    struct dlc_model_options eval_options = { .max_batch = c->train.micro_batch, .max_seq = c->model.shape.context };
-    struct dlc_model_memory eval;
-    size_t an_island, coordinator, total;
+    const struct dlc_trainer_memory *t = &p->trainer;
 
-    dlc_trainer_memory_plan(&island, c, run->backend);
-    dlc_model_memory_plan(&eval, &c->model.shape, &eval_options, run->backend);
-    an_island = island.params + island.grads + island.moments + island.activations + island.scratch;
-    coordinator = n * sizeof(float) * (size_t)(2 + dlc_outer_opt_n_state(c->outer.optimizer)) +
-                  (size.lockstep ? n * sizeof(float) : 0) + k * size.slot_bytes + eval.params + eval.activations +
-                  eval.scratch;
-    total = k * an_island + coordinator;
     dlc_info(
         "model: %zu parameters, vocabulary %d, context %d, %.3g FLOPs a token; instruction set %s, matrix products %s",
-        n, c->model.shape.vocab_size, c->model.shape.context,
+        dlc_model_n_params(&c->model.shape), c->model.shape.vocab_size, c->model.shape.context,
         dlc_model_flops_per_token(&c->model.shape, c->model.shape.context), run->backend->isa, run->backend->matmul);
-    dlc_info(
-        "memory: %.0f MB = %zu x %.1f MB (parameters %.1f, gradients %.1f, moments %.1f, activations %.1f, scratch "
-        "%.1f) + coordinator %.1f",
-        mb(total), k, mb(an_island), mb(island.params), mb(island.grads), mb(island.moments), mb(island.activations),
-        mb(island.scratch), mb(coordinator));
+    dlc_info("memory: %.1f MB = %d x %.1f MB (parameters %.1f, gradients %.1f, moments %.1f, activations %.1f, scratch "
+             "%.1f, kernels %.1f, the program %.1f) + exchange %.1f + coordinator %.1f (outer optimizer %.1f, "
+             "validation %.1f, the rest the program)",
+             mb(total), c->train.islands, mb(p->process + p->island), mb(t->params), mb(t->grads), mb(t->moments),
+             mb(t->activations), mb(t->scratch),
+             mb(library_bytes(run->backend, c->train.precision, c->system.threads)), mb(p->process), mb(p->shared),
+             mb(p->coordinator), mb(p->outer_state), mb(p->evaluation));
+}
+
+dlc_err dlc_run_say_plan(struct dlc_run *run)
+{
+    const struct dlc_config *c = run->config;
+    size_t k = (size_t)c->train.islands, total;
+    bool one_process = c->exchange.kind == DLC_EXCHANGE_INPROC;
+    struct plan p;
+
+    make_plan(&p, run);
+    total = k * (one_process ? p.island : p.process + p.island) + p.shared + p.coordinator;
+    run->memory.own_planned = one_process ? total : p.coordinator + p.shared;
+    run->memory.island_planned = one_process ? 0 : p.process + p.island + p.seen_by_island;
+    say(&p, run, total);
     if (c->system.memory_limit_mb > 0 && mb(total) > (double)c->system.memory_limit_mb)
         return dlc_fail(
             DLC_EFAIL,
