@@ -25,6 +25,7 @@ struct dlc_trainer {
     struct dlc_param *table;
     size_t n_table;
     float *m, *v;              /* [N] each, one arena */
+    bool moments_are_zero;     /* never written: nothing to clear, and no page of them is resident */
     int32_t *tokens, *targets; /* [micro_batch][T] */
     double data_s; /* spent waiting for samples so far */
     int64_t adam_step;
@@ -98,6 +99,7 @@ static dlc_err allocate(dlc_trainer *t)
     t->n = dlc_model_size(t->model);
     DLC_TRY(dlc_arena_alloc((void **)&t->m, 2 * t->n * sizeof(float), "AdamW's moments"));
     t->v = t->m + t->n;
+    t->moments_are_zero = true;
     t->tokens = dlc_calloc(2 * positions, sizeof *t->tokens);
     if (!t->tokens)
         return DLC_ENOMEM;
@@ -235,6 +237,7 @@ static void op_apply(void *self, double *norm, double *lr, int64_t step)
 {
     dlc_trainer *t = self;
 
+    t->moments_are_zero = false;
     *lr = dlc_schedule_lr(&t->schedule, step);
     *norm = dlc_adamw_step(t->backend, dlc_model_params(t->model), t->m, t->v, dlc_model_grads(t->model), t->table,
                            t->n_table, &t->adamw, *lr, t->adam_step + 1);
@@ -311,6 +314,7 @@ static dlc_err read_state(dlc_trainer *t, const dlc_st_file *f, const char *path
 {
     int64_t skipped = 0;
 
+    t->moments_are_zero = false;
     DLC_TRY(metadata_int(&t->adam_step, f, "adam_step", path));
     DLC_TRY(metadata_int(&skipped, f, "n_skipped", path));
     *n_skipped = (int)skipped;
@@ -329,7 +333,9 @@ static dlc_err op_load(void *self, uint64_t state_step, bool own_params, int *n_
     *n_skipped = 0;
     t->adam_step = 0;
     if (state_step == 0) {
-        memset(t->m, 0, 2 * t->n * sizeof(float));
+        if (!t->moments_are_zero)
+            memset(t->m, 0, 2 * t->n * sizeof(float));
+        t->moments_are_zero = true;
         return DLC_OK;
     }
     DLC_TRY(dlc_inner_state_path(path, t->folder, state_step));

@@ -9,9 +9,13 @@
 #include "base/rss.h"
 #include "island/island_main.h"
 
-/* What a matrix library allocates for itself, a thread: oneDNN packs blocks of both f32 operands. Measured; its bf16
- * products and the builtin ones keep their panels in memory that is planned elsewhere. */
-#define ONEDNN_F32_THREAD_BYTES ((size_t)9 << 20)
+/* What a matrix library allocates for itself, a thread: oneDNN packs its rows of one f32 operand, up to 512 columns, and
+ * blocks of the other. In an island the C library keeps that for the next product, and some more; in the coordinator it
+ * gives it back (cli/cmd_train.c). Measured. oneDNN's bf16 products and the builtin ones keep their panels in memory
+ * that is planned elsewhere. */
+#define ONEDNN_F32_KEPT_BYTES ((size_t)9 << 20)
+#define ONEDNN_F32_BLOCK_BYTES ((size_t)3 << 20)
+#define ONEDNN_F32_COLUMNS 512
 /* Working memory of the kernels and of the primitives they compile, as far as it is touched. */
 #define KERNELS_BYTES ((size_t)4 << 20)
 
@@ -22,11 +26,29 @@ struct plan {
     size_t evaluation, outer_state;
 };
 
-static size_t library_bytes(const dlc_backend *backend, dlc_precision precision, int n_threads)
+static bool packs(const dlc_backend *backend, dlc_precision precision)
 {
-    bool packs = strcmp(backend->matmul, "onednn") == 0 && precision == DLC_PRECISION_F32;
+    return strcmp(backend->matmul, "onednn") == 0 && precision == DLC_PRECISION_F32;
+}
 
-    return KERNELS_BYTES + (packs ? (size_t)n_threads * ONEDNN_F32_THREAD_BYTES : 0);
+static size_t island_kernels_bytes(const struct dlc_run *run)
+{
+    return KERNELS_BYTES + (packs(run->backend, run->config->train.precision)
+                                ? (size_t)run->config->system.threads * ONEDNN_F32_KEPT_BYTES
+                                : 0);
+}
+
+static size_t coordinator_kernels_bytes(const struct dlc_run *run)
+{
+    struct dlc_model_options options = dlc_run_eval_options(run);
+    size_t rows = (size_t)options.max_batch * (size_t)options.max_seq;
+    size_t width = (size_t)run->config->model.shape.d_ffn;
+
+    if (!packs(run->backend, DLC_PRECISION_F32))
+        return KERNELS_BYTES;
+    width = width < ONEDNN_F32_COLUMNS ? width : ONEDNN_F32_COLUMNS;
+    return KERNELS_BYTES + (size_t)dlc_pool_n_threads(run->backend->pool) * ONEDNN_F32_BLOCK_BYTES +
+           rows * width * sizeof(float);
 }
 
 static size_t evaluation_bytes(const struct dlc_run *run)
@@ -63,10 +85,10 @@ static void make_plan(struct plan *p, const struct dlc_run *run)
     p->evaluation = evaluation_bytes(run);
     p->outer_state = n * sizeof(float) * (size_t)dlc_outer_opt_n_state(optimizer);
     p->island = t->params + t->grads + t->moments + t->activations + t->scratch +
-                library_bytes(run->backend, c->train.precision, c->system.threads);
+                island_kernels_bytes(run);
     p->coordinator = p->process + p->outer_state + p->evaluation;
     if (p->evaluation)
-        p->coordinator += library_bytes(run->backend, DLC_PRECISION_F32, dlc_pool_n_threads(run->backend->pool));
+        p->coordinator += coordinator_kernels_bytes(run);
 }
 
 static double mb(size_t bytes)
@@ -88,7 +110,7 @@ static void say(const struct plan *p, const struct dlc_run *run, size_t total)
              "validation %.1f, the rest the program)",
              mb(total), c->train.islands, mb(p->process + p->island), mb(t->params), mb(t->grads), mb(t->moments),
              mb(t->activations), mb(t->scratch),
-             mb(library_bytes(run->backend, c->train.precision, c->system.threads)), mb(p->process), mb(p->shared),
+             mb(island_kernels_bytes(run)), mb(p->process), mb(p->shared),
              mb(p->coordinator), mb(p->outer_state), mb(p->evaluation));
 }
 
