@@ -25,6 +25,21 @@
 #define IS_SANITIZED false
 #endif
 
+/* The plan counts large blocks in whole huge pages. Where the system gives none, only pages that were touched are
+ * resident, some percent less. */
+static bool has_huge_pages(void)
+{
+    char text[128] = "";
+    FILE *f = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "r");
+
+    if (f) {
+        if (!fgets(text, sizeof text, f))
+            text[0] = '\0';
+        fclose(f);
+    }
+    return text[0] && !strstr(text, "[never]");
+}
+
 static int set_up(void **state)
 {
     if (runner_begin(state) != 0)
@@ -67,7 +82,7 @@ static void the_prediction_is_what_it_takes(void **state)
     };
 
     (void)state;
-    if (IS_SANITIZED || dlc_rss_peak_bytes(0) == 0)
+    if (IS_SANITIZED || !has_huge_pages() || dlc_rss_peak_bytes(0) == 0)
         skip();
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
         struct dlc_buf out = { 0 };
