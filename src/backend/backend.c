@@ -16,7 +16,8 @@ dlc_err dlc_backend_create(dlc_backend **out, const char *isa, int n_threads)
         if (err != DLC_ENOTFOUND)
             return err;
     }
-    return dlc_fail(DLC_EUSAGE, "instruction set \"%s\" is unknown; use auto, ref, avx2, avx512, avx512bf16 or amx", isa);
+    return dlc_fail(DLC_EUSAGE, "instruction set \"%s\" is unknown; use auto, ref, avx2, avx512, avx512bf16 or amx",
+                    isa);
 }
 
 void dlc_backend_destroy(dlc_backend *be)

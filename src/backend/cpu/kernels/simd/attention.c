@@ -106,7 +106,9 @@ static void forward_head(float *y, float *lse, const float *q, const float *k, c
 {
     size_t D = s->D, row = s->H * D, kv_row = s->K * D, first = tile * TILE;
     size_t n_queries = s->T - first < TILE ? s->T - first : TILE;
-    struct forward f = { .qt = scratch, .o = scratch + D * TILE, .v = scratch + 2 * D * TILE, .s = scratch + 3 * D * TILE };
+    struct forward f = {
+        .qt = scratch, .o = scratch + D * TILE, .v = scratch + 2 * D * TILE, .s = scratch + 3 * D * TILE
+    };
 
     for (int i = 0; i < TILE; i++) {
         f.max[i] = -INFINITY;

@@ -12,8 +12,8 @@
 enum {
     ROWS = 6,
     COLUMNS = 2 * W,
-    BLOCK_M = 16 * ROWS,   /* of a: 200 KB, in the second cache */
-    BLOCK_K = 4096 / W,    /* of a strip of b: 32 KB, about the first cache */
+    BLOCK_M = 16 * ROWS, /* of a: 200 KB, in the second cache */
+    BLOCK_K = 4096 / W,  /* of a strip of b: 32 KB, about the first cache */
     BLOCK_N = 512,
     LINE = 64 / sizeof(float),
 };
@@ -28,8 +28,9 @@ static inline __attribute__((always_inline)) __m256 load_group(const struct dlc_
 {
     if (!bf16)
         return _mm256_loadu_ps((const float *)m->values + at);
-    return _mm256_castsi256_ps(_mm256_slli_epi32(
-        _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)((const dlc_bf16 *)m->values + at))), 16));
+    return _mm256_castsi256_ps(
+        _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)((const dlc_bf16 *)m->values + at))),
+                          16));
 }
 
 static inline float load_one(const struct dlc_matrix *m, size_t at)
@@ -38,7 +39,7 @@ static inline float load_one(const struct dlc_matrix *m, size_t at)
 }
 
 /* A strip is `width` lines of m side by side: to[k*width + w] is value k0 + k of line i0 + w. Lines lie along memory
- * (`along` 0: a value's neighbours belong to the same line) or across it. Of the `width` only n exist. */
+ * (a value's neighbours belong to the same line) or `across` it. Of the `width` only n exist. */
 struct strip {
     const struct dlc_matrix *m;
     size_t i0, k0, n_k, n;
