@@ -1,27 +1,10 @@
 #include "bench/peaks.h"
 
 #include <string.h>
-#ifdef DLC_HAVE_PEAK_AMX
-#include <cpuid.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
 
+#include "backend/cpu/cpu.h"
 #include "base/clock.h"
 #include "base/mem.h"
-
-#ifdef DLC_HAVE_PEAK_AMX
-/* Tiles have to be asked for: their registers are large, and the system saves them only for those who do. */
-static int has_amx(void)
-{
-    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
-    unsigned a, b, c, d;
-
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & 1u << 22 /* amx-bf16 */) || !(d & 1u << 24 /* amx-tile */))
-        return 0;
-    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
-}
-#endif
 
 size_t dlc_peak_sets(struct dlc_peak_set out[DLC_PEAK_MAX_SETS])
 {
@@ -41,7 +24,7 @@ size_t dlc_peak_sets(struct dlc_peak_set out[DLC_PEAK_MAX_SETS])
         out[n++] = (struct dlc_peak_set){ "avx512bf16", NULL, dlc_peak_dot_avx512bf16 };
 #endif
 #ifdef DLC_HAVE_PEAK_AMX
-    if (has_amx())
+    if (dlc_cpu_best_isa() >= DLC_ISA_AMX)
         out[n++] = (struct dlc_peak_set){ "amx", NULL, dlc_peak_dot_amx };
 #endif
     return n;

@@ -4,6 +4,8 @@
 #include <string.h>
 #ifdef DLC_HAVE_AVX512
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 #include "backend/device.h"
@@ -18,12 +20,20 @@ const char *dlc_cpu_isa_name(dlc_isa isa)
 }
 
 #ifdef DLC_HAVE_AVX512
-/* Tiles of bf16: what the processor says; the library asks the system for the right to use them. */
+/* Tiles of bf16. They have to be asked for: their registers are large, and the system saves them only for those who do.
+ */
 static int has_amx(void)
 {
+#ifdef __linux__
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
     unsigned a, b, c, d;
 
-    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && d & 1u << 22 /* amx-bf16 */ && d & 1u << 24 /* amx-tile */;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & 1u << 22 /* amx-bf16 */) || !(d & 1u << 24 /* amx-tile */))
+        return 0;
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+#else
+    return 0;
+#endif
 }
 #endif
 
