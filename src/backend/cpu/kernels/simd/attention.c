@@ -15,10 +15,10 @@
 
 enum { TILE = DLC_ATTENTION_TILE, N_VECTORS = TILE / W };
 
-/* to[i][d] = from[i][d], rows of `to` D apart. */
-static void gather(float *to, const float *from, size_t row, size_t n, size_t D)
+/* to[i][d] = from[i][d] for n rows. */
+static void copy_rows(float *to, size_t to_row, const float *from, size_t from_row, size_t n, size_t D)
 {
-    for (size_t i = 0; i < n; i++, to += D, from += row)
+    for (size_t i = 0; i < n; i++, to += to_row, from += from_row)
         for (size_t d = 0; d < D; d += W)
             v_store_upto(to + d, v_load_upto(from + d, D - d), D - d);
 }
@@ -96,7 +96,7 @@ static void forward_tile(struct forward *f, const float *k, const float *v, size
     for (size_t i = 0; !first && i < n_queries; i++)
         for (size_t d = 0; d < D; d += W)
             v_store_upto(f->o + i * D + d, v_load_upto(f->o + i * D + d, D - d) * v_set(f->shrink[i]), D - d);
-    gather(f->v, v, kv_row, n_keys, D);
+    copy_rows(f->v, D, v, kv_row, n_keys, D);
     micro_product((struct micro_operands){ f->o, D, f->s, 1, TILE, f->v, D, n_keys, !first }, n_queries, D,
                   diagonal ? MICRO_K_UPTO_ROW : MICRO_WHOLE);
 }
@@ -191,8 +191,8 @@ static void backward_tile(struct backward *b, size_t first, size_t n_queries, in
     enum micro_shape to_keys = diagonal ? MICRO_K_FROM_ROW : MICRO_WHOLE;
     enum micro_shape to_queries = diagonal ? MICRO_K_UPTO_ROW : MICRO_WHOLE;
 
-    gather(b->q_tile, b->q + first * row, row, n_queries, D);
-    gather(b->dy_tile, b->dy + first * row, row, n_queries, D);
+    copy_rows(b->q_tile, D, b->q + first * row, row, n_queries, D);
+    copy_rows(b->dy_tile, D, b->dy + first * row, row, n_queries, D);
     micro_product((struct micro_operands){ b->p, TILE, b->q_tile, D, 1, b->kt, TILE, D, 0 }, n_queries, TILE, scores);
     micro_product((struct micro_operands){ b->ds, TILE, b->dy_tile, D, 1, b->vt, TILE, D, 0 }, n_queries, TILE, scores);
     probabilities(b, first, n_queries, diagonal);
@@ -210,12 +210,6 @@ static void clear_rows(float *x, size_t row, size_t n, size_t D)
         memset(x + i * row, 0, D * sizeof *x);
 }
 
-static void scatter(float *to, const float *from, size_t row, size_t n, size_t D)
-{
-    for (size_t i = 0; i < n; i++)
-        memcpy(to + i * row, from + i * D, D * sizeof *to);
-}
-
 /* The tile of keys `tile` of key/value head (b, kv) against all its queries. */
 static void backward_keys(const struct backward *whole, const struct dlc_attention_shape *s, size_t tile)
 {
@@ -229,7 +223,7 @@ static void backward_keys(const struct backward *whole, const struct dlc_attenti
     b.dv += at * b.kv_row;
     turn(b.kt, b.k, b.kv_row, b.n_keys, b.D, 1 / sqrtf((float)b.D));
     turn(b.vt, b.v, b.kv_row, b.n_keys, b.D, 1);
-    gather(b.k_tile, b.k, b.kv_row, b.n_keys, b.D);
+    copy_rows(b.k_tile, b.D, b.k, b.kv_row, b.n_keys, b.D);
     memset(b.dk_tile, 0, TILE * b.D * sizeof *b.dk_tile);
     memset(b.dv_tile, 0, TILE * b.D * sizeof *b.dv_tile);
     for (size_t g = 0; g < G; g++) {
@@ -243,8 +237,8 @@ static void backward_keys(const struct backward *whole, const struct dlc_attenti
         for (size_t i = tile; i < n_tiles; i++)
             backward_tile(&head, i * TILE, s->T - i * TILE < TILE ? s->T - i * TILE : TILE, i == tile);
     }
-    scatter(b.dk, b.dk_tile, b.kv_row, b.n_keys, b.D);
-    scatter(b.dv, b.dv_tile, b.kv_row, b.n_keys, b.D);
+    copy_rows(b.dk, b.kv_row, b.dk_tile, b.D, b.n_keys, b.D);
+    copy_rows(b.dv, b.kv_row, b.dv_tile, b.D, b.n_keys, b.D);
 }
 
 void DLC_KERNEL(attention_bwd)(float *dq, float *dk, float *dv, const float *dy, const float *q, const float *k,
