@@ -46,4 +46,6 @@ extern const size_t conformance_n_ops;
 
 const struct op *conformance_op(const char *name);
 
+double conformance_nearest_bf16(double x);
+
 #endif

@@ -1,4 +1,5 @@
 #include "backend/conformance.h"
+#include "backend/conformance_attention.h"
 
 #include <math.h>
 #include <string.h>
@@ -263,130 +264,6 @@ static void rope_run(dlc_backend *be, void **a, const size_t *d, int bf16)
     be->ops->rope(be, a[0], a[1], d[0], d[1], d[2], d[3], d[4], (int)d[5]);
 }
 
-/* ---- attention: d = B T H K D ---- */
-
-static int attention_fwd_arrays(struct array_spec *s, const size_t *d)
-{
-    size_t n = d[0] * d[1] * d[2] * d[4], n_kv = d[0] * d[1] * d[3] * d[4];
-
-    s[0] = (struct array_spec){ "y", OUT, n, 1 };
-    s[1] = (struct array_spec){ "lse", OUT, d[0] * d[1] * d[2], 1 };
-    s[2] = (struct array_spec){ "q", IN, n, 1.5 };
-    s[3] = (struct array_spec){ "k", IN, n_kv, 1.5 };
-    s[4] = (struct array_spec){ "v", IN, n_kv, 1 };
-    return 5;
-}
-
-static double score(const double *q, const double *k, size_t D)
-{
-    double sum = 0;
-
-    for (size_t i = 0; i < D; i++)
-        sum += q[i] * k[i];
-    return sum / sqrt((double)D);
-}
-
-static void attention_row(double *y, double *lse, const double *q, const double *k, const double *v, size_t t,
-                          size_t kv_row, size_t D)
-{
-    double sum = 0;
-
-    for (size_t j = 0; j <= t; j++)
-        sum += exp(score(q, k + j * kv_row, D)); /* scores of the tests are far from overflow in double */
-    *lse = log(sum);
-    memset(y, 0, D * sizeof *y);
-    for (size_t j = 0; j <= t; j++) {
-        double p = exp(score(q, k + j * kv_row, D)) / sum;
-
-        for (size_t i = 0; i < D; i++)
-            y[i] += p * v[j * kv_row + i];
-    }
-}
-
-static void attention(double *y, double *lse, const double *q, const double *k, const double *v, const size_t *d)
-{
-    size_t T = d[1], H = d[2], K = d[3], D = d[4];
-
-    for (size_t i = 0; i < d[0] * T * H; i++) {
-        size_t h = i % H, t = i / H % T, b = i / H / T, kv = (b * T * K + h / (H / K)) * D;
-
-        attention_row(y + i * D, lse + (b * H + h) * T + t, q + i * D, k + kv, v + kv, t, K * D, D);
-    }
-}
-
-static void attention_fwd_right(double **a, int32_t **index, const size_t *d)
-{
-    (void)index;
-    attention(a[0], a[1], a[2], a[3], a[4], d);
-}
-
-static void attention_fwd_run(dlc_backend *be, void **a, const size_t *d, int bf16)
-{
-    (void)bf16;
-    be->ops->attention_fwd(be, a[0], NULL, a[2], a[3], a[4], d[0], d[1], d[2], d[3], d[4]);
-    be->ops->attention_fwd(be, a[0], a[1], a[2], a[3], a[4], d[0], d[1], d[2], d[3], d[4]);
-}
-
-static int attention_bwd_arrays(struct array_spec *s, const size_t *d)
-{
-    size_t n = d[0] * d[1] * d[2] * d[4], n_kv = d[0] * d[1] * d[3] * d[4];
-
-    s[0] = (struct array_spec){ "dq", OUT, n, 1 };
-    s[1] = (struct array_spec){ "dk", OUT, n_kv, 1 };
-    s[2] = (struct array_spec){ "dv", OUT, n_kv, 1 };
-    s[3] = (struct array_spec){ "dy", IN, n, 1 };
-    s[4] = (struct array_spec){ "q", IN, n, 1.5 };
-    s[5] = (struct array_spec){ "k", IN, n_kv, 1.5 };
-    s[6] = (struct array_spec){ "v", IN, n_kv, 1 };
-    s[7] = (struct array_spec){ "y", IN, n, 1 };
-    s[8] = (struct array_spec){ "lse", IN, d[0] * d[1] * d[2], 1 };
-    return 9;
-}
-
-static void attention_bwd_prepare(double **a, int32_t **index, const size_t *d)
-{
-    (void)index;
-    attention(a[7], a[8], a[4], a[5], a[6], d);
-}
-
-static void attention_bwd_right(double **a, int32_t **index, const size_t *d)
-{
-    size_t T = d[1], H = d[2], K = d[3], D = d[4];
-    double scale = 1 / sqrt((double)D);
-
-    (void)index;
-    memset(a[0], 0, d[0] * T * H * D * sizeof(double));
-    memset(a[1], 0, d[0] * T * K * D * sizeof(double));
-    memset(a[2], 0, d[0] * T * K * D * sizeof(double));
-    for (size_t i = 0; i < d[0] * T * H; i++) {
-        size_t h = i % H, t = i / H % T, b = i / H / T;
-        const double *dy = a[3] + i * D, *q = a[4] + i * D;
-        double lse = a[8][(b * H + h) * T + t], delta = 0;
-
-        for (size_t c = 0; c < D; c++)
-            delta += dy[c] * a[7][i * D + c];
-        for (size_t j = 0; j <= t; j++) {
-            size_t at = ((b * T + j) * K + h / (H / K)) * D;
-            double p = exp(score(q, a[5] + at, D) - lse), dp = 0, ds;
-
-            for (size_t c = 0; c < D; c++)
-                dp += dy[c] * a[6][at + c];
-            ds = p * (dp - delta) * scale;
-            for (size_t c = 0; c < D; c++) {
-                a[0][i * D + c] += ds * a[5][at + c];
-                a[1][at + c] += ds * q[c];
-                a[2][at + c] += p * dy[c];
-            }
-        }
-    }
-}
-
-static void attention_bwd_run(dlc_backend *be, void **a, const size_t *d, int bf16)
-{
-    (void)bf16;
-    be->ops->attention_bwd(be, a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], d[0], d[1], d[2], d[3], d[4]);
-}
-
 /* ---- swiglu: d = n in_place ---- */
 
 static int swiglu_fwd_arrays(struct array_spec *s, const size_t *d)
@@ -508,7 +385,7 @@ static void cross_entropy_grad_run(dlc_backend *be, void **a, const size_t *d, i
 /* ---- flat: d = n ---- */
 
 /* 8 significant bits, ties to even as rint does. */
-static double nearest_bf16(double x)
+double conformance_nearest_bf16(double x)
 {
     int exponent;
     double fraction = frexp(x, &exponent);
@@ -547,7 +424,7 @@ static void to_bf16_right(double **a, int32_t **index, const size_t *d)
 {
     (void)index;
     for (size_t i = 0; i < d[0]; i++)
-        a[0][i] = nearest_bf16(a[1][i]);
+        a[0][i] = conformance_nearest_bf16(a[1][i]);
 }
 
 static void to_bf16_run(dlc_backend *be, void **a, const size_t *d, int bf16)
@@ -633,7 +510,7 @@ static void from_bf16_run(dlc_backend *be, void **a, const size_t *d, int bf16)
     be->ops->from_bf16(be, a[0], a[1], d[0]);
 }
 
-/* ---- generation: matvec has the shapes of nt, w alone in bf16; attention_cached: d = R past P H K D bf16 ---- */
+/* ---- matvec has the shapes of nt, w alone in bf16 ---- */
 
 static int matvec_arrays(struct array_spec *s, const size_t *d)
 {
@@ -648,56 +525,6 @@ static void matvec_run(dlc_backend *be, void **a, const size_t *d, int bf16)
     be->ops->matvec(be, a[0], a[1], a[2], d[0], d[1], d[2], bf16 ? DLC_BF16 : DLC_F32, (int)d[3]);
 }
 
-static int attention_cached_arrays(struct array_spec *s, const size_t *d)
-{
-    s[0] = (struct array_spec){ "y", OUT, d[0] * d[3] * d[5], 1 };
-    s[1] = (struct array_spec){ "keys", ADD16, d[4] * d[2] * d[5], 1.5 };
-    s[2] = (struct array_spec){ "values", ADD16, d[4] * d[2] * d[5], 1 };
-    s[3] = (struct array_spec){ "q", IN, d[0] * d[3] * d[5], 1.5 };
-    s[4] = (struct array_spec){ "k", IN, d[0] * d[4] * d[5], 1.5 };
-    s[5] = (struct array_spec){ "v", IN, d[0] * d[4] * d[5], 1 };
-    return 6;
-}
-
-static void put_in_cache(double *cache, const double *x, const size_t *d)
-{
-    size_t R = d[0], past = d[1], P = d[2], K = d[4], D = d[5];
-
-    for (size_t r = 0; r < R; r++)
-        for (size_t k = 0; k < K; k++)
-            for (size_t i = 0; i < D; i++) {
-                double v = x[(r * K + k) * D + i];
-
-                cache[(k * P + past + r) * D + i] = d[6] ? nearest_bf16(v) : v;
-            }
-}
-
-static void attention_cached_right(double **a, int32_t **index, const size_t *d)
-{
-    size_t R = d[0], past = d[1], P = d[2], H = d[3], K = d[4], D = d[5];
-
-    (void)index;
-    put_in_cache(a[1], a[4], d);
-    put_in_cache(a[2], a[5], d);
-    for (size_t r = 0; r < R; r++) {
-        for (size_t h = 0; h < H; h++) {
-            size_t at = (r * H + h) * D, kv = h / (H / K) * P * D;
-            double lse;
-
-            attention_row(a[0] + at, &lse, a[3] + at, a[1] + kv, a[2] + kv, past + r, D, D);
-        }
-    }
-}
-
-static void attention_cached_run(dlc_backend *be, void **a, const size_t *d, int bf16)
-{
-    struct dlc_cached shape = {
-        .R = d[0], .past = d[1], .P = d[2], .H = d[3], .K = d[4], .D = d[5], .type = bf16 ? DLC_BF16 : DLC_F32
-    };
-
-    be->ops->attention_cached(be, a[0], a[1], a[2], a[3], a[4], a[5], &shape);
-}
-
 /* ---- the list ---- */
 
 /* clang-format off */
@@ -710,6 +537,7 @@ static void attention_cached_run(dlc_backend *be, void **a, const size_t *d, int
         { { 130, 67, 129, 0 }, "several parts a thread", 1, 0 },                                                       \
         { { 64, 600, 700, 1 }, "several panels of the inner dimension", 1, 0 },                                        \
         { { 520, 40, 24, 1 }, "many rows, narrow", 0, 0 },                                                             \
+        { { 70, 1024, 24, 1 }, "columns of the weight gradient a page apart", 1, 0 },                                  \
     }
 
 #define FLAT_SHAPES                                                                                                    \
@@ -739,12 +567,14 @@ const struct op conformance_ops[] = {
       { { { 1, 1, 0, 1, 2, 0 }, "smallest" }, { { 6, 3, 2, 2, 16, 0 }, "one vector, two sequences, from position 2" },
         { { 6, 3, 2, 2, 16, 1 }, "inverse" }, { { 5, 5, 0, 3, 22, 1 }, "vector and tail" },
         { { 70, 35, 4, 3, 64, 0 }, "threads" }, { { 2, 2, 1, 1, 258, 0 }, "long heads" } } },
-    { "attention_fwd", 1, 4e-6, attention_fwd_arrays, NULL, attention_fwd_right, attention_fwd_run,
+    { "attention_fwd", 1, 4e-6, conformance_attention_fwd_arrays, NULL,
+      conformance_attention_fwd_right, conformance_attention_fwd_run,
       { { { 1, 1, 1, 1, 2 }, "smallest", 0, 1 }, { { 2, 5, 4, 2, 6 }, "grouped heads, less than a vector", 0, 1 },
         { { 1, 16, 2, 1, 16 }, "one vector", 0, 0 }, { { 2, 70, 4, 2, 16 }, "two tiles" },
         { { 1, 64, 3, 3, 32 }, "one whole tile" }, { { 1, 200, 2, 1, 22 }, "four tiles, tails everywhere" },
         { { 1, 3, 2, 2, 130 }, "long heads" } } },
-    { "attention_bwd", 1, 8e-6, attention_bwd_arrays, attention_bwd_prepare, attention_bwd_right, attention_bwd_run,
+    { "attention_bwd", 1, 8e-6, conformance_attention_bwd_arrays, conformance_attention_bwd_prepare,
+      conformance_attention_bwd_right, conformance_attention_bwd_run,
       { { { 1, 1, 1, 1, 2 }, "smallest", 0, 1 }, { { 2, 5, 4, 2, 6 }, "grouped heads, less than a vector", 0, 1 },
         { { 1, 16, 2, 1, 16 }, "one vector", 0, 0 }, { { 2, 70, 4, 2, 16 }, "two tiles" },
         { { 1, 64, 3, 3, 32 }, "one whole tile" }, { { 1, 200, 2, 1, 22 }, "four tiles, tails everywhere" },
@@ -769,7 +599,8 @@ const struct op conformance_ops[] = {
         { { 1, 700, 131, 0 }, "vectors and a tail, threads", 1 }, { { 2, 300, 129, 0 }, "two rows" },
         { { 3, 300, 129, 1 }, "three rows, adding", 1 }, { { 4, 300, 192, 0 }, "four rows", 1 },
         { { 9, 150, 70, 0 }, "two times four and one" }, { { 11, 150, 70, 0 }, "two times four and three", 1 } } },
-    { "attention_cached", 1, 4e-6, attention_cached_arrays, NULL, attention_cached_right, attention_cached_run,
+    { "attention_cached", 1, 4e-6, conformance_attention_cached_arrays, NULL,
+      conformance_attention_cached_right, conformance_attention_cached_run,
       { { { 1, 0, 1, 1, 1, 2, 0 }, "smallest" }, { { 1, 3, 9, 4, 2, 6, 0 }, "grouped heads, less than a vector" },
         { { 1, 3, 9, 4, 2, 6, 1 }, "grouped heads, less than a vector", 1 },
         { { 1, 255, 256, 2, 2, 16, 0 }, "a whole share, a full cache" },
