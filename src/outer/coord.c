@@ -243,8 +243,7 @@ static void examine(char reason[160], dlc_coord *c, const struct dlc_event *ev, 
         snprintf(reason, 160, "%zu bytes, expected %zu", ev->payload_bytes, expected);
         return;
     }
-    *norm = dlc_contribution_norm(c->cfg.codec, ev->payload, c->theta[c->t & 1], c->cfg.n_params,
-                                  c->pool);
+    *norm = dlc_contribution_norm(c->cfg.codec, ev->payload, c->theta[c->t & 1], c->cfg.n_params, c->pool);
     if (!isfinite(*norm))
         snprintf(reason, 160, "has non-finite values");
     else if (c->norms.n >= OUTLIER_MIN_SEEN && usual > 0 && *norm > OUTLIER_FACTOR * usual)

@@ -21,7 +21,7 @@ struct row { /* of one inner step, until every island has reported it */
     double lr;
 };
 
-struct times { /* seconds */
+struct times {                 /* seconds */
     double inner, data, outer; /* in inner steps, of that waiting for samples; between rounds */
 };
 
@@ -351,7 +351,8 @@ dlc_err dlc_progress_from_json(dlc_progress *p, const json_t *saved, const char 
     return DLC_OK;
 }
 
-/* --- where the time went -------------------------------------------------------------------------------------------- */
+/* --- where the time went --------------------------------------------------------------------------------------------
+ */
 
 static void add_times(struct times *sum, const struct times *t)
 {
@@ -390,13 +391,13 @@ dlc_err dlc_progress_outer(dlc_progress *p, const struct dlc_record *r, double w
     p->outer_step = r->t;
     add_times(&p->run, &round);
     p->round = (struct times){ 0 };
-    return write_row(p,
-                     json_pack("{s:I, s:I, s:I, s:i, s:i, s:I, s:I, s:o, s:o, s:o, s:f, s:f}", "step", (json_int_t)r->step,
-                               "tokens", (json_int_t)r->n_tokens, "outer/step", (json_int_t)r->t, "outer/islands_alive",
-                               r->n_alive, "outer/islands_contributing", contributing, "outer/bytes_up",
-                               (json_int_t)sum.bytes_up, "outer/bytes_down", (json_int_t)sum.bytes_down, "outer/wait_s",
-                               number(wait_s), "outer/time_share", number(outer_share(&round)),
-                               "train/data_wait_share", number(data_share(&round)), "outer/delta_norm", r->delta_norm, "time", dlc_wall_s()));
+    return write_row(p, json_pack("{s:I, s:I, s:I, s:i, s:i, s:I, s:I, s:o, s:o, s:o, s:f, s:f}", "step",
+                                  (json_int_t)r->step, "tokens", (json_int_t)r->n_tokens, "outer/step",
+                                  (json_int_t)r->t, "outer/islands_alive", r->n_alive, "outer/islands_contributing",
+                                  contributing, "outer/bytes_up", (json_int_t)sum.bytes_up, "outer/bytes_down",
+                                  (json_int_t)sum.bytes_down, "outer/wait_s", number(wait_s), "outer/time_share",
+                                  number(outer_share(&round)), "train/data_wait_share", number(data_share(&round)),
+                                  "outer/delta_norm", r->delta_norm, "time", dlc_wall_s()));
 }
 
 dlc_err dlc_progress_eval(dlc_progress *p, uint64_t outer_step, int64_t step, const struct dlc_eval_result *e)
@@ -499,8 +500,8 @@ dlc_err dlc_progress_summary(dlc_progress *p, const struct dlc_record *last, con
                   p->has_eval ? number(e->ppl) : json_null(), "val/bpb", p->has_eval ? number(e->bpb) : json_null(),
                   "outer/bytes", (json_int_t)ours, "dp/bytes_f32", (json_int_t)dp4, "dp/bytes_bf16", (json_int_t)dp2,
                   "dp/ratio_f32", ours ? json_real(ratio(dp4, ours)) : json_null(), "dp/ratio_bf16",
-                  ours ? json_real(ratio(dp2, ours)) : json_null(), "outer/time_share",
-                  number(outer_share(&p->run)), "train/data_wait_share", number(data_share(&p->run)));
+                  ours ? json_real(ratio(dp2, ours)) : json_null(), "outer/time_share", number(outer_share(&p->run)),
+                  "train/data_wait_share", number(data_share(&p->run)));
 
     if (row && add_memory(row, memory) != 0) {
         json_decref(row);

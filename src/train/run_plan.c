@@ -9,10 +9,10 @@
 #include "base/rss.h"
 #include "island/island_main.h"
 
-/* What a matrix library allocates for itself, a thread: oneDNN packs its rows of one f32 operand, up to 512 columns, and
- * blocks of the other. In an island the C library keeps that for the next product, and some more; in the coordinator it
- * gives it back (cli/cmd_train.c). Measured. oneDNN's bf16 products and the builtin ones keep their panels in memory
- * that is planned elsewhere. */
+/* What a matrix library allocates for itself, a thread: oneDNN packs its rows of one f32 operand, up to 512 columns,
+ * and blocks of the other. In an island the C library keeps that for the next product, and some more; in the
+ * coordinator it gives it back (cli/cmd_train.c). Measured. oneDNN's bf16 products and the builtin ones keep their
+ * panels in memory that is planned elsewhere. */
 #define ONEDNN_F32_KEPT_BYTES ((size_t)9 << 20)
 #define ONEDNN_F32_BLOCK_BYTES ((size_t)3 << 20)
 #define ONEDNN_F32_COLUMNS 512
@@ -84,8 +84,7 @@ static void make_plan(struct plan *p, const struct dlc_run *run)
     p->process = dlc_rss_now_bytes();
     p->evaluation = evaluation_bytes(run);
     p->outer_state = n * sizeof(float) * (size_t)dlc_outer_opt_n_state(optimizer);
-    p->island = t->params + t->grads + t->moments + t->activations + t->scratch +
-                island_kernels_bytes(run);
+    p->island = t->params + t->grads + t->moments + t->activations + t->scratch + island_kernels_bytes(run);
     p->coordinator = p->process + p->outer_state + p->evaluation;
     if (p->evaluation)
         p->coordinator += coordinator_kernels_bytes(run);
@@ -109,8 +108,7 @@ static void say(const struct plan *p, const struct dlc_run *run, size_t total)
              "%.1f, kernels %.1f, the program %.1f) + exchange %.1f + coordinator %.1f (outer optimizer %.1f, "
              "validation %.1f, the rest the program)",
              mb(total), c->train.islands, mb(p->process + p->island), mb(t->params), mb(t->grads), mb(t->moments),
-             mb(t->activations), mb(t->scratch),
-             mb(island_kernels_bytes(run)), mb(p->process), mb(p->shared),
+             mb(t->activations), mb(t->scratch), mb(island_kernels_bytes(run)), mb(p->process), mb(p->shared),
              mb(p->coordinator), mb(p->outer_state), mb(p->evaluation));
 }
 
