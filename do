@@ -6,7 +6,7 @@ cd "$(dirname "$0")"
 # The one list of Debian and Ubuntu packages. `needed` must be there; `wanted` is used where the distribution has it.
 needed="gcc libc6-dev meson ninja-build pkgconf libjansson-dev libinih-dev libpcre2-dev zlib1g-dev libzstd-dev
     libxxhash-dev libssl-dev libcmocka-dev"
-wanted="libdnnl-dev"
+wanted="libdnnl-dev libnats-dev nats-server"
 
 say() { printf '%s\n' "$*" >&2; }
 

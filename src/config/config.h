@@ -22,7 +22,7 @@ typedef enum { DLC_RECOMPUTE_OFF, DLC_RECOMPUTE_LAYERS } dlc_recompute;
 typedef enum { DLC_METHOD_DILOCO, DLC_METHOD_DP, DLC_METHOD_SINGLE } dlc_method;
 typedef enum { DLC_WEIGHTS_TOKENS, DLC_WEIGHTS_UNIFORM } dlc_weights;
 typedef enum { DLC_CODEC_F32, DLC_CODEC_BF16 } dlc_codec_kind;
-typedef enum { DLC_EXCHANGE_LOCAL, DLC_EXCHANGE_INPROC } dlc_exchange_kind;
+typedef enum { DLC_EXCHANGE_LOCAL, DLC_EXCHANGE_INPROC, DLC_EXCHANGE_NATS } dlc_exchange_kind;
 
 #define DLC_AUTO (-1) /* in the number keys marked "auto" below */
 #define DLC_CONFIG_GIVEN_WORDS 2
@@ -72,9 +72,16 @@ struct dlc_config {
         dlc_weights weights;     /* tokens | uniform */
         double drop;             /* probability that a contribution is lost (simulation); 0 */
         dlc_codec_kind codec;    /* f32 | bf16 */
+        int min_islands, quorum; /* coordinate: to begin a round; to close it without the late; 1 1 */
+        dlc_late late;           /* drop | next */
+        double late_weight;      /* next: times the weight; 0.5 */
+        dlc_aggregate aggregate; /* mean | trimmed | median */
+        int refusals_max;        /* in a row, then the island is sent away; 3 */
     } outer;
     struct {
-        dlc_exchange_kind kind;  /* local | inproc */
+        dlc_exchange_kind kind;  /* local | inproc | nats (diloco coordinate) */
+        int max_islands;         /* coordinate: identities the run may ever see; 64 */
+        double patience_s;       /* exchange.patience: of an island without a coordinator; 3600 */
     } exchange;
     struct {
         int threads;             /* per island; auto: cores / islands, at least 1 */

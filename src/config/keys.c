@@ -21,7 +21,9 @@ static const char *const schedules[] = { "cosine", "linear", "wsd", "constant", 
 static const char *const optimizers[] = { "nesterov", "sgd", "sgdm", "adam", NULL };
 static const char *const weights[] = { "tokens", "uniform", NULL };
 static const char *const codecs[] = { "f32", "bf16", NULL };
-static const char *const exchanges[] = { "local", "inproc", NULL };
+static const char *const exchanges[] = { "local", "inproc", "nats", NULL };
+static const char *const lates[] = { "drop", "next", NULL };
+static const char *const aggregates[] = { "mean", "trimmed", "median", NULL };
 static const char *const isas[] = { "auto", "ref", "avx2", "avx512", "avx512bf16", "amx", NULL };
 
 static const struct dlc_key keys[] = {
@@ -110,9 +112,25 @@ static const struct dlc_key keys[] = {
       .help = "probability that a contribution is lost (simulation)" },
     { "outer.codec", NULL, ENUM(outer.codec, codecs), .fallback = "f32",
       .help = "number format of contributions on the way" },
+    { "outer.min_islands", "min-islands", INT(outer.min_islands, 1, 1024), .fallback = "1",
+      .help = "coordinate: a round begins with at least so many islands" },
+    { "outer.quorum", "quorum", INT(outer.quorum, 1, 1024), .fallback = "1",
+      .help = "coordinate: a round may close without the late ones once so many have contributed" },
+    { "outer.late", "late", ENUM(outer.late, lates), .fallback = "drop",
+      .help = "coordinate: what comes after its round was closed is dropped, or counts in the next one" },
+    { "outer.late_weight", NULL, REAL(outer.late_weight, 0, 1), .fallback = "0.5",
+      .help = "late = next: its weight in the mean is multiplied by this" },
+    { "outer.aggregate", "aggregate", ENUM(outer.aggregate, aggregates), .fallback = "mean",
+      .help = "of contributions; trimmed and median bear some islands that send nonsense" },
+    { "outer.refusals_max", NULL, INT(outer.refusals_max, 1, 1e6), .fallback = "3",
+      .help = "coordinate: an island is sent away after so many refused contributions in a row" },
 
     { "exchange.kind", "exchange", ENUM(exchange.kind, exchanges), .fallback = "local",
-      .help = "local: islands are processes; inproc: all in one process" },
+      .help = "local: islands are processes; inproc: all in one process; nats: machines, see diloco coordinate" },
+    { "exchange.max_islands", NULL, INT(exchange.max_islands, 1, 1024), .fallback = "64",
+      .help = "coordinate: how many different islands the run may ever see" },
+    { "exchange.patience", NULL, REAL(exchange.patience_s, 1, 1e9), .fallback = "3600",
+      .help = "seconds that an island waits for a lost coordinator before it leaves" },
 
     { "system.threads", NULL, INT(system.threads, 1, 1024), .may_be_auto = true, .fallback = "auto",
       .help = "per island; auto: cores / islands" },

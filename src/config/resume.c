@@ -10,7 +10,9 @@ static bool may_change(const char *name)
 {
     static const char *const free_keys[] = { "data.path", "train.out", "train.eval_every", "train.log_every",
                                              "train.checkpoint_every", "train.keep", "exchange.kind",
-                                             "train.nonfinite", "train.nonfinite_max" };
+                                             "train.nonfinite", "train.nonfinite_max",
+                                             "outer.min_islands", "outer.quorum", "outer.refusals_max",
+                                             "exchange.patience" };
 
     for (size_t i = 0; i < sizeof free_keys / sizeof *free_keys; i++) {
         if (strcmp(free_keys[i], name) == 0)

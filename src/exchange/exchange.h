@@ -16,6 +16,7 @@
 
 #include "base/err.h"
 #include "exchange/message.h"
+#include "outer/record.h"
 
 struct dlc_traffic {
     uint64_t bytes_up, bytes_down; /* island to hub, hub to island; messages and bulk */
@@ -39,6 +40,15 @@ struct dlc_hub_ops {
     const void *(*slot)(dlc_hub *hub, int island); /* what the island wrote */
     float *(*theta)(dlc_hub *hub, int which);      /* [N], which = t & 1 */
     float *(*mean)(dlc_hub *hub);                  /* [N], data parallelism only */
+
+    /* Where islands do not see the hub's memory; both NULL otherwise.
+     * update: where the core writes the encoded mean outer gradient of step t (codec->size_bytes(N)), from which every
+     * island takes the same outer step; stays the hub's.
+     * publish: record t is durable, so theta(t) may be known; from now on update t and a snapshot of theta(t) can be
+     * fetched. n_parts 0: nothing was summed, theta(t) is theta(t-1). Once for each step, before the assignments of
+     * t + 1, and once after a resume (t may be 0). */
+    void *(*update)(dlc_hub *hub, uint64_t t);
+    dlc_err (*publish)(dlc_hub *hub, const struct dlc_record *record, const struct dlc_sha256 *theta);
 };
 struct dlc_hub {
     const struct dlc_hub_ops *ops;

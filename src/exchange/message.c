@@ -6,10 +6,10 @@
 #include "base/cursor.h"
 
 #define MAGIC 0x4d434c44u /* "DLCM" */
-#define VERSION 2
+#define VERSION 3
 #define RANGE_BYTES 20
 #define COUNT_MAX ((uint64_t)1 << 60) /* of samples and steps: no sum of two can overflow */
-#define FIXED_BODY_BYTES (4 + 8 + 4 + 3 * 8 + 8 + 1 + 8 + DLC_SHA256_BYTES + 6 * 8 + 1 + 2 + 4)
+#define FIXED_BODY_BYTES (4 + 8 + 4 + 3 * 8 + 8 + 1 + 8 + DLC_SHA256_BYTES + 6 * 8 + 1 + 1 + 2 * 8 + 2 + 4)
 
 void dlc_message_fini(struct dlc_message *m)
 {
@@ -35,6 +35,9 @@ static void put_body(struct dlc_cursor *c, const struct dlc_message *m, size_t t
     dlc_put_f64(c, m->data_s);
     dlc_put_f64(c, m->outer_s);
     dlc_put_u8(c, (uint8_t)m->code);
+    dlc_put_u8(c, m->states_known);
+    dlc_put_u64(c, m->states[0]);
+    dlc_put_u64(c, m->states[1]);
     dlc_put_u16(c, (uint16_t)text_bytes);
     dlc_put_u32(c, (uint32_t)m->ranges.n);
     dlc_put_bytes(c, m->text, text_bytes);
@@ -86,7 +89,7 @@ dlc_err dlc_message_length(size_t *out, const void *header)
 
 static bool is_known(unsigned kind)
 {
-    return (kind >= DLC_MSG_HELLO && kind <= DLC_MSG_RESUPPLY) || (kind >= DLC_MSG_ASSIGN && kind <= DLC_MSG_FINISH);
+    return (kind >= DLC_MSG_HELLO && kind <= DLC_MSG_LEAVE) || (kind >= DLC_MSG_ASSIGN && kind <= DLC_MSG_DISMISS);
 }
 
 static dlc_err get_ranges(struct dlc_message *m, struct dlc_cursor *c, size_t n)
@@ -115,7 +118,7 @@ static bool is_count(int64_t n)
 static dlc_err get_body(struct dlc_message *m, struct dlc_cursor *c)
 {
     size_t text_bytes, n_ranges;
-    uint8_t own_params;
+    uint8_t own_params, states_known;
 
     m->incarnation = dlc_get_u32(c);
     m->t = dlc_get_u64(c);
@@ -134,6 +137,9 @@ static dlc_err get_body(struct dlc_message *m, struct dlc_cursor *c)
     m->data_s = dlc_get_f64(c);
     m->outer_s = dlc_get_f64(c);
     m->code = (dlc_err)dlc_get_u8(c);
+    states_known = dlc_get_u8(c);
+    m->states[0] = dlc_get_u64(c);
+    m->states[1] = dlc_get_u64(c);
     text_bytes = dlc_get_u16(c);
     n_ranges = dlc_get_u32(c);
     if (!dlc_cursor_ok(c) || text_bytes >= sizeof m->text || m->code > DLC_ENOTFOUND ||
@@ -141,7 +147,8 @@ static dlc_err get_body(struct dlc_message *m, struct dlc_cursor *c)
         return dlc_fail(DLC_EPEER, "message of kind %d is cut or has lengths that do not fit", (int)m->kind);
     dlc_get_bytes(c, m->text, text_bytes);
     m->own_params = own_params;
-    if (own_params > 1 || !is_count(m->step) || !is_count(m->first_step) || !is_count(m->n_steps) ||
+    m->states_known = states_known;
+    if (own_params > 1 || states_known > 1 || !is_count(m->step) || !is_count(m->first_step) || !is_count(m->n_steps) ||
         memchr(m->text, '\0', text_bytes))
         return dlc_fail(DLC_EPEER, "message of kind %d has values out of range", (int)m->kind);
     return get_ranges(m, c, n_ranges);

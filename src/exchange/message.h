@@ -13,7 +13,7 @@
 
 typedef enum {
     /* island to coordinator */
-    DLC_MSG_HELLO = 1,        /* incarnation: I am here and can take an assignment */
+    DLC_MSG_HELLO = 1,        /* incarnation, states: I am here and can take an assignment; these inner states I hold */
     DLC_MSG_PROGRESS = 2,     /* t, attempt, step, loss, lr, grad_norm, seconds: one inner step is done */
     DLC_MSG_GRADIENT = 3,     /* t, attempt, step: my gradient stands in my slot (data parallelism) */
     DLC_MSG_CONTRIBUTION = 4, /* t, attempt, digest, size_bytes, seconds, data_s, outer_s: my outer gradient stands in
@@ -23,12 +23,18 @@ typedef enum {
     DLC_MSG_PAUSED = 6,       /* t, attempt, step: stopped before this inner step, state is saved */
     DLC_MSG_FAILED = 7,       /* code, text: this island cannot go on */
     DLC_MSG_RESUPPLY = 8,     /* t, attempt: theta(t-1) arrived with another digest than assigned */
+    DLC_MSG_LEAVE = 9,        /* t, attempt, text: I leave for good or for long; what I was lent is free at once */
 
     /* coordinator to island */
     DLC_MSG_ASSIGN = 20, /* t, attempt, first_step, n_steps, state_step, own_params, digest of theta(t-1), ranges */
     DLC_MSG_MEAN = 21,   /* t, attempt, step: the mean gradient is there */
     DLC_MSG_PAUSE = 22,  /* finish the inner step, save, answer PAUSED */
-    DLC_MSG_FINISH = 23  /* the run is over: leave */
+    DLC_MSG_FINISH = 23, /* the run is over: leave */
+    DLC_MSG_DISMISS = 24, /* code, text: leave, for this reason */
+
+    /* never on a wire: a hub says it of an island that it had reported lost for its silence alone and that goes on, in
+     * the same life, as if nothing had happened */
+    DLC_MSG_BACK = 100
 } dlc_message_kind;
 
 struct dlc_message {
@@ -44,6 +50,8 @@ struct dlc_message {
     double loss, lr, grad_norm, seconds; /* loss: mean over the step's tokens, nats */
     double data_s, outer_s;              /* of waiting for samples; outside of inner steps */
     dlc_err code;
+    bool states_known;  /* HELLO: `states` says what the island holds; otherwise it holds what it should */
+    uint64_t states[2]; /* outer steps whose inner states are on the island's disk, newest first; 0: none */
     char text[200];
     struct dlc_ranges ranges; /* owned by the message */
 };

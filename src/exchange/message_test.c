@@ -22,6 +22,7 @@ static const struct {
     { DLC_MSG_GRADIENT, "gradient" },   { DLC_MSG_CONTRIBUTION, "contribution" },
     { DLC_MSG_NONFINITE, "nonfinite" }, { DLC_MSG_PAUSED, "paused" },
     { DLC_MSG_FAILED, "failed" },       { DLC_MSG_RESUPPLY, "resupply" },
+    { DLC_MSG_LEAVE, "leave" },         { DLC_MSG_DISMISS, "dismiss" },
     { DLC_MSG_ASSIGN, "assign" },       { DLC_MSG_MEAN, "mean" },
     { DLC_MSG_PAUSE, "pause" },         { DLC_MSG_FINISH, "finish" },
 };
@@ -45,7 +46,9 @@ static struct dlc_message example(dlc_message_kind kind)
                              .seconds = INFINITY,
                              .data_s = 1e-5,
                              .outer_s = 0.25,
-                             .code = DLC_ENOMEM };
+                             .code = DLC_ENOMEM,
+                             .states_known = true,
+                             .states = { 40, 39 } };
 
     for (size_t i = 0; i < DLC_SHA256_BYTES; i++)
         m.digest.bytes[i] = (unsigned char)(200 + i);
@@ -73,6 +76,9 @@ static void assert_same(const struct dlc_message *a, const struct dlc_message *b
     assert_int_equal(x.own_params, y.own_params);
     assert_int_equal(x.size_bytes, y.size_bytes);
     assert_int_equal(x.code, y.code);
+    assert_int_equal(x.states_known, y.states_known);
+    assert_int_equal(x.states[0], y.states[0]);
+    assert_int_equal(x.states[1], y.states[1]);
     assert_memory_equal(&x.digest, &y.digest, sizeof x.digest);
     assert_memory_equal(&x.loss, &y.loss, 8);
     assert_memory_equal(&x.lr, &y.lr, 8);
@@ -127,7 +133,7 @@ static void the_layout(void **state)
 {
     /* clang-format off */
     static const unsigned char head[] = {
-        'D', 'L', 'C', 'M', 2, 0, 20, 0, 0xc9, 0, 0, 0,       /* magic, version, kind, bytes of the body */
+        'D', 'L', 'C', 'M', 3, 0, 20, 0, 0xda, 0, 0, 0,       /* magic, version, kind, bytes of the body */
         4, 3, 2, 1,                                           /* incarnation */
         0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11,       /* t */
         0x24, 0x23, 0x22, 0x21,                               /* attempt */
@@ -147,6 +153,9 @@ static void the_layout(void **state)
         0xf1, 0x68, 0xe3, 0x88, 0xb5, 0xf8, 0xe4, 0x3e, /* data_s 1e-5 */
         0, 0, 0, 0, 0, 0, 0xd0, 0x3f,    /* outer_s 0.25 */
         6,                               /* code */
+        1,                               /* states_known */
+        40, 0, 0, 0, 0, 0, 0, 0,         /* states[0] */
+        39, 0, 0, 0, 0, 0, 0, 0,         /* states[1] */
         17, 0,                           /* bytes of text */
         2, 0, 0, 0,                      /* ranges */
     };
@@ -155,12 +164,12 @@ static void the_layout(void **state)
     struct dlc_buf b = encode(&m);
 
     (void)state;
-    assert_int_equal(b.len, 12 + 144 + 17 + 2 * 20);
-    assert_int_equal(b.len - 12, 0xc9);
+    assert_int_equal(b.len, 12 + 161 + 17 + 2 * 20);
+    assert_int_equal(b.len - 12, 0xda);
     assert_memory_equal(b.data, head, sizeof head);
     assert_memory_equal(b.data + sizeof head + 31, tail, sizeof tail);
-    assert_memory_equal(b.data + 12 + 144, m.text, 17);
-    assert_memory_equal(b.data + 12 + 144 + 17, "\3\0\0\0\xe8\3\0\0\0\0\0\0\x18\0\0\0\0\0\0\0", 20);
+    assert_memory_equal(b.data + 12 + 161, m.text, 17);
+    assert_memory_equal(b.data + 12 + 161 + 17, "\3\0\0\0\xe8\3\0\0\0\0\0\0\x18\0\0\0\0\0\0\0", 20);
     dlc_buf_fini(&b);
     dlc_message_fini(&m);
 }
@@ -254,7 +263,7 @@ static void set_u64(struct dlc_buf *b, size_t at, uint64_t value)
 
 static void values_out_of_range_are_refused(void **state)
 {
-    enum { STEP = 12 + 16, FIRST = STEP + 8, COUNT = FIRST + 8, TEXT = 12 + 144, RANGES = TEXT + 17 };
+    enum { STEP = 12 + 16, FIRST = STEP + 8, COUNT = FIRST + 8, TEXT = 12 + 161, RANGES = TEXT + 17 };
     static const struct {
         size_t at;
         uint64_t value;
@@ -292,8 +301,8 @@ static void headers_of_others_are_named(void **state)
         unsigned char value;
         const char *text;
     } rows[] = {
-        { 0, 'X', "not a message of ours" }, { 4, 3, "message version 3, this program speaks 2" },
-        { 6, 99, "unknown kind 99" },        { 6, 9, "unknown kind 9" },
+        { 0, 'X', "not a message of ours" }, { 4, 2, "message version 2, this program speaks 3" },
+        { 6, 99, "unknown kind 99" },        { 6, 10, "unknown kind 10" },
         { 6, 0, "unknown kind 0" },          { 11, 1, "at most 65536" },
     };
 
@@ -314,7 +323,7 @@ static void the_longest_message_fits_and_one_more_does_not(void **state)
 {
     struct dlc_message m = { .kind = DLC_MSG_ASSIGN }, back;
     struct dlc_buf b = { 0 };
-    size_t most = (DLC_MESSAGE_MAX_BYTES - 12 - 144) / 20;
+    size_t most = (DLC_MESSAGE_MAX_BYTES - 12 - 161) / 20;
 
     (void)state;
     for (size_t i = 0; i < most; i++)

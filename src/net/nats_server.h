@@ -1,0 +1,39 @@
+/* A nats-server of the run's own, as a child process: configuration, secrets, certificates and store in one folder of
+ * mode 0700, started, watched, started again at the same port. docs/security.md says what the configuration protects. */
+#ifndef DLC_NET_NATS_SERVER_H
+#define DLC_NET_NATS_SERVER_H
+
+#include <stdbool.h>
+
+#include "base/file.h"
+#include "net/join_url.h"
+
+typedef struct dlc_nats_server dlc_nats_server;
+
+struct dlc_nats_server_options {
+    const char *folder;  /* <run folder>/nats; made when missing; secrets and port in it are used again */
+    const char *run;     /* run id */
+    const char *program; /* NULL: "nats-server" from PATH, then /usr/sbin, /usr/local/bin */
+    const char *listen;  /* "HOST:PORT"; NULL: every address, port 4222 or the next free one, kept over restarts */
+    bool insecure;       /* no TLS; the secrets stay */
+    bool loopback;       /* 127.0.0.1 only */
+};
+
+/* Returns once the server answers. DLC_EUSAGE: no such program (says the package's name); DLC_EPEER: it does not start,
+ * with the last line of its log. */
+dlc_err dlc_nats_server_start(dlc_nats_server **out, const struct dlc_nats_server_options *options);
+void dlc_nats_server_stop(dlc_nats_server *s); /* accepts NULL */
+
+/* To be called every now and then (it never blocks for long): starts the server again when it died or does not answer.
+ * *restarted tells. */
+dlc_err dlc_nats_server_watch(dlc_nats_server *s, bool *restarted);
+
+/* For the coordinator's own connections (127.0.0.1) and for islands (host: the first address that others can reach, or
+ * the one asked for). */
+const struct dlc_join_url *dlc_nats_server_lead_url(const dlc_nats_server *s);
+const struct dlc_join_url *dlc_nats_server_island_url(const dlc_nats_server *s);
+const char *dlc_nats_server_ca_pem(const dlc_nats_server *s); /* NULL: insecure */
+const char *dlc_nats_server_sys_secret(const dlc_nats_server *s); /* user "sys": who disconnects; NULL: a foreign one */
+long dlc_nats_server_pid(const dlc_nats_server *s);
+
+#endif
