@@ -76,3 +76,8 @@ dlc_err dlc_config_apply_preset(struct dlc_config *config)
         config->model.shape.n_kv_heads = config->model.shape.n_heads; /* plain attention, not an odd grouping */
     return DLC_OK;
 }
+
+int dlc_config_n_identities(const struct dlc_config *config)
+{
+    return config->exchange.kind == DLC_EXCHANGE_NATS ? config->exchange.max_islands : config->train.islands;
+}

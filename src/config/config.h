@@ -118,9 +118,16 @@ dlc_err dlc_config_apply_preset(struct dlc_config *config);
  * frozen: no auto left. */
 dlc_err dlc_config_resolve(struct dlc_config *config, const struct dlc_dataset_info *data, struct dlc_buf *said);
 
+/* How many different islands the run can have: train.islands, or where they come and go exchange.max_islands. */
+int dlc_config_n_identities(const struct dlc_config *config);
+
 /* For a run with history: what `given` says anew goes into `frozen` (its run.ini) where it does not change the result;
  * DLC_EUSAGE with both values where it would. */
 dlc_err dlc_config_resume(struct dlc_config *frozen, const struct dlc_config *given, const char *run_folder);
+
+/* For an island of a run that is served: what `given` says of this machine and its folders goes into `run`, the run's
+ * configuration; DLC_EUSAGE for a key that is the run's alone. */
+dlc_err dlc_config_join(struct dlc_config *run, const struct dlc_config *given);
 
 /* "section.name = value" lines of every key that must stay as it was, in the order of the table: what a digest is made of
  * that shows whether somebody changed run.ini by hand. */

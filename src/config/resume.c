@@ -70,3 +70,36 @@ dlc_err dlc_config_resume(struct dlc_config *frozen, const struct dlc_config *gi
     }
     return DLC_OK;
 }
+
+/* What each island may choose for itself: where things are, and how its machine computes. */
+static bool is_of_the_machine(const char *name)
+{
+    static const char *const names[] = { "data.path", "train.out", "train.precision", "train.micro_batch",
+                                         "exchange.patience" };
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(names[i], name) == 0)
+            return true;
+    }
+    return strncmp(name, "system.", 7) == 0;
+}
+
+dlc_err dlc_config_join(struct dlc_config *run, const struct dlc_config *given)
+{
+    size_t n;
+    const struct dlc_key *keys = dlc_config_keys(&n);
+
+    for (size_t i = 0; i < n; i++) {
+        const struct dlc_key *key = &keys[i];
+
+        if (!dlc_config_is_given(given, key->name))
+            continue;
+        if (!is_of_the_machine(key->name))
+            return dlc_fail(DLC_EUSAGE,
+                            "%s belongs to the whole run and was chosen by its coordinator; an island may give "
+                            "--data, --out, --train.precision, --train.micro_batch and the system keys",
+                            key->name);
+        memcpy((char *)run + key->offset, (const char *)given + key->offset, key->size_bytes);
+    }
+    return DLC_OK;
+}

@@ -21,6 +21,17 @@ const struct dlc_codec *dlc_codec_of(const struct dlc_config *config)
     return config->outer.codec == DLC_CODEC_BF16 ? &dlc_codec_bf16 : &dlc_codec_f32;
 }
 
+struct dlc_outer_opt dlc_outer_opt_of(const struct dlc_config *c)
+{
+    if (c->train.method != DLC_METHOD_DILOCO) /* one worker, or all as one: the outer step takes its parameters over */
+        return (struct dlc_outer_opt){ .kind = DLC_OUTER_SGD, .lr = 1.0 };
+    return (struct dlc_outer_opt){ .kind = c->outer.optimizer,
+                                   .lr = c->outer.lr,
+                                   .momentum = c->outer.momentum,
+                                   .beta2 = c->outer.beta2,
+                                   .eps = c->outer.eps };
+}
+
 struct dlc_exchange_size dlc_exchange_size_of(const struct dlc_config *config)
 {
     bool lockstep = config->train.method == DLC_METHOD_DP;
@@ -29,7 +40,7 @@ struct dlc_exchange_size dlc_exchange_size_of(const struct dlc_config *config)
     if (lockstep && slot < n * sizeof(float))
         slot = n * sizeof(float);
     return (struct dlc_exchange_size){
-        .n_islands = config->train.islands, .n_params = n, .slot_bytes = slot, .lockstep = lockstep
+        .n_islands = dlc_config_n_identities(config), .n_params = n, .slot_bytes = slot, .lockstep = lockstep
     };
 }
 

@@ -26,6 +26,7 @@ dlc_err dlc_island_main(struct dlc_config *config, const struct dlc_island_args 
 struct dlc_island_config dlc_island_config_of(const struct dlc_config *config, int index, uint32_t incarnation);
 struct dlc_exchange_size dlc_exchange_size_of(const struct dlc_config *config);
 const struct dlc_codec *dlc_codec_of(const struct dlc_config *config);
+struct dlc_outer_opt dlc_outer_opt_of(const struct dlc_config *config);
 
 /* system.pin: the threads of island `index` to cores of their own, after those of the islands before it. */
 void dlc_island_pin(const struct dlc_config *config, int index, dlc_backend *backend);

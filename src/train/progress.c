@@ -14,10 +14,11 @@
 #define LINE_EVERY_S 10.0     /* not on a terminal */
 #define LINE_EVERY_TTY_S 0.25 /* on one */
 
-struct row { /* of one inner step, until every island has reported it */
+struct row { /* of one inner step, until every member has reported it */
     int64_t step;
     int n_reported;
-    double *loss, *norm, *seconds; /* [islands]; NaN: not reported */
+    bool *reported;                /* [n_identities] */
+    double *loss, *norm, *seconds; /* [n_identities], of those that have reported */
     double lr;
 };
 
@@ -32,11 +33,18 @@ struct dlc_progress {
     FILE *file;
     bool quiet, tty, recording;
     size_t n_params;
+    int n_identities;   /* islands that there can ever be */
     int64_t first_step; /* steps below are in the file */
+    /* Islands that a row waits for, and what has been counted up to the last record: tokens by the ledger, inner steps of
+     * all islands together. Where islands come and go these move with each record. */
+    int n_members;
+    int64_t counted_step;
+    uint64_t counted_tokens, counted_island_steps;
 
     struct row *rows; /* open ones, a ring of n_rows by step */
     size_t n_rows;
     double *values; /* the rows' arrays */
+    bool *reported;
 
     double began_s, last_line_s, last_waiting_s;
     int64_t began_step;
@@ -56,29 +64,30 @@ static size_t open_rows(const struct dlc_config *c)
     return (size_t)in_round + 2;
 }
 
-static void clear_row(struct row *r, int k)
+static void clear_row(const dlc_progress *p, struct row *r)
 {
     r->step = -1;
     r->n_reported = 0;
-    for (int i = 0; i < k; i++)
-        r->loss[i] = NAN;
+    memset(r->reported, 0, (size_t)p->n_identities * sizeof *r->reported);
 }
 
 static dlc_err allocate(dlc_progress *p)
 {
-    int k = p->config->train.islands;
+    int k = p->n_identities;
     size_t per_row = 3 * (size_t)k;
 
     p->n_rows = open_rows(p->config);
     p->rows = dlc_calloc(p->n_rows, sizeof *p->rows);
     p->values = dlc_calloc(p->n_rows * per_row, sizeof *p->values);
-    if (!p->rows || !p->values)
+    p->reported = dlc_calloc(p->n_rows * (size_t)k, sizeof *p->reported);
+    if (!p->rows || !p->values || !p->reported)
         return DLC_ENOMEM;
     for (size_t i = 0; i < p->n_rows; i++) {
         p->rows[i].loss = p->values + i * per_row;
         p->rows[i].norm = p->rows[i].loss + k;
         p->rows[i].seconds = p->rows[i].norm + k;
-        clear_row(&p->rows[i], k);
+        p->rows[i].reported = p->reported + i * (size_t)k;
+        clear_row(p, &p->rows[i]);
     }
     return DLC_OK;
 }
@@ -99,6 +108,8 @@ dlc_err dlc_progress_create(dlc_progress **out, const struct dlc_config *config,
                         .recording = true,
                         .tty = isatty(STDERR_FILENO) == 1,
                         .n_params = dlc_model_n_params(&config->model.shape),
+                        .n_identities = dlc_config_n_identities(config),
+                        .n_members = config->train.islands,
                         .first_step = first_step,
                         .outer_step = (uint64_t)(first_step / config->outer.steps),
                         .began_s = dlc_now_s(),
@@ -128,6 +139,7 @@ void dlc_progress_destroy(dlc_progress *p)
         fclose(p->file);
     dlc_free(p->rows);
     dlc_free(p->values);
+    dlc_free(p->reported);
     dlc_free(p);
 }
 
@@ -162,24 +174,33 @@ static json_t *number(double x)
     return isfinite(x) ? json_real(x) : json_null();
 }
 
-static uint64_t tokens_a_step(const dlc_progress *p)
+/* Inner steps of all islands together, up to `step` of the run. */
+static uint64_t island_steps(const dlc_progress *p, int64_t step)
+{
+    int64_t since = step - p->counted_step;
+
+    return p->counted_island_steps + (since > 0 ? (uint64_t)since * (uint64_t)p->n_members : 0);
+}
+
+static uint64_t tokens_at(const dlc_progress *p, int64_t step)
 {
     const struct dlc_config *c = p->config;
+    uint64_t since = island_steps(p, step) - p->counted_island_steps;
 
-    return (uint64_t)c->train.islands * (uint64_t)c->train.batch * (uint64_t)c->model.shape.context;
+    return p->counted_tokens + since * (uint64_t)c->train.batch * (uint64_t)c->model.shape.context;
 }
 
 /* Bytes that data parallelism would have sent and received by now, all islands together. */
 static uint64_t dp_bytes(const dlc_progress *p, int64_t step, int bytes_per_value)
 {
-    return (uint64_t)step * (uint64_t)p->config->train.islands * 2 * p->n_params * (uint64_t)bytes_per_value;
+    return island_steps(p, step) * 2 * p->n_params * (uint64_t)bytes_per_value;
 }
 
 static struct dlc_traffic total_traffic(const dlc_progress *p)
 {
     struct dlc_traffic sum = { 0 };
 
-    for (int i = 0; i < p->config->train.islands; i++) {
+    for (int i = 0; i < p->n_identities; i++) {
         sum.bytes_up += p->traffic[i].bytes_up;
         sum.bytes_down += p->traffic[i].bytes_down;
     }
@@ -212,14 +233,19 @@ static void show(dlc_progress *p, const char *text)
     p->line_open = p->tty;
 }
 
-/* One island alone sends nothing to anybody else. */
+/* One island alone on its machine sends nothing to anybody else. */
+static bool sends_nothing(const dlc_progress *p)
+{
+    return p->n_identities == 1;
+}
+
 static void traffic_text(char out[80], const dlc_progress *p, int64_t step)
 {
     struct dlc_traffic sum = total_traffic(p);
     char sent[DLC_UNITS_TEXT], dp[DLC_UNITS_TEXT];
 
     out[0] = '\0';
-    if (p->config->train.islands == 1)
+    if (sends_nothing(p))
         return;
     dlc_format_bytes(sent, (double)(sum.bytes_up + sum.bytes_down));
     dlc_format_bytes(dp, (double)dp_bytes(p, step, 4));
@@ -265,13 +291,15 @@ void dlc_progress_waiting(dlc_progress *p, const int *islands, int n, double sec
 
 static dlc_err finish_row(dlc_progress *p, struct row *r)
 {
-    int k = p->config->train.islands;
+    int k = r->n_reported;
     double loss = 0, norm = 0, tok_per_s = 0;
     double tokens = (double)p->config->train.batch * p->config->model.shape.context;
     int64_t step = r->step + 1;
     dlc_err err;
 
-    for (int i = 0; i < k; i++) {
+    for (int i = 0; i < p->n_identities; i++) {
+        if (!r->reported[i])
+            continue;
         loss += r->loss[i] / k;
         norm += r->norm[i] / k;
         tok_per_s += r->seconds[i] > 0 ? tokens / r->seconds[i] : 0;
@@ -280,10 +308,10 @@ static dlc_err finish_row(dlc_progress *p, struct row *r)
     p->lr = r->lr;
     p->tok_per_s = tok_per_s;
     err = write_row(p, json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:f}", "step", (json_int_t)step, "tokens",
-                                 (json_int_t)(tokens_a_step(p) * (uint64_t)step), "train/loss", number(loss),
+                                 (json_int_t)tokens_at(p, step), "train/loss", number(loss),
                                  "train/lr", number(r->lr), "train/grad_norm", number(norm), "train/tok_per_sec",
                                  number(tok_per_s), "time", dlc_wall_s()));
-    clear_row(r, k);
+    clear_row(p, r);
     if (step > p->first_step)
         p->first_step = step;
     show_step(p, step, step == p->config->train.steps);
@@ -295,15 +323,33 @@ static dlc_err report(dlc_progress *p, int island, int64_t step, double loss, do
     struct row *r = &p->rows[(size_t)step % p->n_rows];
 
     if (r->step != step) { /* rows left over from a round that was given up */
-        clear_row(r, p->config->train.islands);
+        clear_row(p, r);
         r->step = step;
     }
-    r->n_reported += isnan(r->loss[island]) && r->loss[island] != r->loss[island];
+    r->n_reported += !r->reported[island];
+    r->reported[island] = true;
     r->loss[island] = loss;
     r->norm[island] = norm;
     r->seconds[island] = seconds;
     r->lr = lr;
-    return r->n_reported == p->config->train.islands ? finish_row(p, r) : DLC_OK;
+    return r->n_reported == p->n_members ? finish_row(p, r) : DLC_OK;
+}
+
+void dlc_progress_members(dlc_progress *p, int n_members)
+{
+    p->n_members = n_members;
+}
+
+/* What some members of a closed round have reported and others never will. */
+static dlc_err finish_rows_before(dlc_progress *p, int64_t step)
+{
+    for (int64_t s = p->first_step; s < step; s++) {
+        struct row *r = &p->rows[(size_t)s % p->n_rows];
+
+        if (r->step == s && r->n_reported > 0)
+            DLC_TRY(finish_row(p, r));
+    }
+    return DLC_OK;
 }
 
 dlc_err dlc_progress_step(dlc_progress *p, int island, const struct dlc_message *m)
@@ -323,8 +369,8 @@ json_t *dlc_progress_to_json(const dlc_progress *p)
     for (size_t i = 0; rows && i < p->n_rows; i++) {
         const struct row *r = &p->rows[i];
 
-        for (int k = 0; r->step >= p->first_step && k < p->config->train.islands; k++) {
-            if (!isnan(r->loss[k]))
+        for (int k = 0; r->step >= p->first_step && k < p->n_identities; k++) {
+            if (r->reported[k])
                 json_array_append_new(rows, json_pack("[iIffff]", k, (json_int_t)r->step, r->loss[k], r->norm[k],
                                                       r->seconds[k], r->lr));
         }
@@ -344,7 +390,7 @@ dlc_err dlc_progress_from_json(dlc_progress *p, const json_t *saved, const char 
         double v[4];
 
         if (json_unpack(row, "[iIFFFF]", &island, &step, &v[0], &v[1], &v[2], &v[3]) != 0 || island < 0 ||
-            island >= p->config->train.islands || step < 0)
+            island >= p->n_identities || step < 0)
             return dlc_fail(DLC_EINPUT, "%s: row %zu is not one of ours", where, i);
         DLC_TRY(report(p, island, step, v[0], v[1], v[2], v[3]));
     }
@@ -380,21 +426,69 @@ static double outer_share(const struct times *t)
 /* --- outer steps, validation, the end -------------------------------------------------------------------------------
  */
 
+static bool come_and_go(const dlc_progress *p)
+{
+    return p->config->exchange.kind == DLC_EXCHANGE_NATS;
+}
+
+static void count_record(dlc_progress *p, const struct dlc_record *r, int contributing)
+{
+    p->counted_island_steps += (uint64_t)(r->step - p->counted_step) * (uint64_t)contributing;
+    p->counted_step = r->step;
+    p->counted_tokens = r->n_tokens;
+}
+
+/* The three numbers that tell how a round went. */
+static void show_outer(dlc_progress *p, const struct dlc_record *r, int contributing, uint64_t averaged)
+{
+    char line[200];
+
+    if (p->quiet)
+        return;
+    snprintf(line, sizeof line, "outer step %llu/%llu: %d alive, %d contributed, %llu tokens averaged",
+             (unsigned long long)r->t, (unsigned long long)p->n_rounds, r->n_alive, contributing,
+             (unsigned long long)averaged);
+    show(p, line);
+    if (p->tty)
+        (void)!write(STDERR_FILENO, "\n", 1);
+    p->line_open = false;
+}
+
+void dlc_progress_goes_on(dlc_progress *p, const struct dlc_record *last)
+{
+    const struct dlc_config *c = p->config;
+
+    if (!come_and_go(p))
+        return;
+    p->counted_step = last->step;
+    p->counted_tokens = last->n_tokens;
+    p->counted_island_steps =
+        last->n_tokens / ((uint64_t)c->train.batch * (uint64_t)c->model.shape.context);
+}
+
 dlc_err dlc_progress_outer(dlc_progress *p, const struct dlc_record *r, double wait_s)
 {
     struct dlc_traffic sum = total_traffic(p);
     struct times round = p->round;
+    uint64_t averaged = 0;
     int contributing = 0;
 
-    for (size_t i = 0; i < r->n_members; i++)
+    for (size_t i = 0; i < r->n_members; i++) {
         contributing += r->members[i].fate == DLC_MEMBER_SUMMED;
+        averaged += dlc_ranges_count(&r->members[i].ranges) * (uint64_t)p->config->model.shape.context;
+    }
+    if (come_and_go(p)) {
+        DLC_TRY(finish_rows_before(p, r->step));
+        count_record(p, r, contributing);
+        show_outer(p, r, contributing, averaged);
+    }
     p->outer_step = r->t;
     add_times(&p->run, &round);
     p->round = (struct times){ 0 };
-    return write_row(p, json_pack("{s:I, s:I, s:I, s:i, s:i, s:I, s:I, s:o, s:o, s:o, s:f, s:f}", "step",
+    return write_row(p, json_pack("{s:I, s:I, s:I, s:i, s:i, s:I, s:I, s:I, s:o, s:o, s:o, s:f, s:f}", "step",
                                   (json_int_t)r->step, "tokens", (json_int_t)r->n_tokens, "outer/step",
                                   (json_int_t)r->t, "outer/islands_alive", r->n_alive, "outer/islands_contributing",
-                                  contributing, "outer/bytes_up", (json_int_t)sum.bytes_up, "outer/bytes_down",
+                                  contributing, "outer/tokens_averaged", (json_int_t)averaged, "outer/bytes_up", (json_int_t)sum.bytes_up, "outer/bytes_down",
                                   (json_int_t)sum.bytes_down, "outer/wait_s", number(wait_s), "outer/time_share",
                                   number(outer_share(&round)), "train/data_wait_share", number(data_share(&round)),
                                   "outer/delta_norm", r->delta_norm, "time", dlc_wall_s()));
@@ -479,7 +573,7 @@ static void say_summary(dlc_progress *p, const struct dlc_record *last, uint64_t
     if (ours && p->config->train.method == DLC_METHOD_DILOCO)
         dlc_info("sent and received %s by all islands; data parallelism: %s in f32 (%.0fx), %s in bf16 (%.0fx)", sent,
                  f32, ratio(dp4, ours), bf16, ratio(dp2, ours));
-    else if (ours && p->config->train.islands > 1)
+    else if (ours)
         dlc_info("sent and received %s by all islands", sent);
 }
 
@@ -488,7 +582,7 @@ dlc_err dlc_progress_summary(dlc_progress *p, const struct dlc_record *last, con
 {
     static const char *const methods[] = { "diloco", "dp", "single" };
     struct dlc_traffic sum = total_traffic(p);
-    bool alone = p->config->train.islands == 1;
+    bool alone = sends_nothing(p);
     uint64_t ours = alone ? 0 : sum.bytes_up + sum.bytes_down; /* one island sends nothing to anybody else */
     uint64_t dp4 = alone ? 0 : dp_bytes(p, last->step, 4), dp2 = dp4 / 2;
     const struct dlc_eval_result *e = &p->last_eval;

@@ -1,6 +1,6 @@
 /* What a run says while it goes on: rows of metrics.jsonl, and lines (on a terminal: one line, rewritten) for people.
  *
- * A row of an inner step is written once every island has reported that step; its loss is their mean, in island order,
+ * A row of an inner step is written once every member of the round has reported that step (or the round was closed); its loss is their mean, in island order,
  * so the rows of two runs with the same bits are the same but for times. */
 #ifndef DLC_TRAIN_PROGRESS_H
 #define DLC_TRAIN_PROGRESS_H
@@ -15,7 +15,7 @@
 
 typedef struct dlc_progress dlc_progress;
 
-/* config and traffic ([islands]) stay the caller's. Appends to run_folder/metrics.jsonl. first_step: rows up to this
+/* config and traffic ([dlc_config_n_identities]) stay the caller's. Appends to run_folder/metrics.jsonl. first_step: rows up to this
  * number of inner steps are there already. */
 dlc_err dlc_progress_create(dlc_progress **out, const struct dlc_config *config, const char *run_folder,
                             const struct dlc_traffic *traffic, int64_t first_step, bool quiet);
@@ -23,6 +23,10 @@ void dlc_progress_destroy(dlc_progress *p); /* accepts NULL */
 
 /* false: what follows is said, and not written to metrics.jsonl, where it is already. */
 void dlc_progress_set_recording(dlc_progress *p, bool recording);
+
+/* Where islands come and go: how many the open round has; and the record that the run goes on from. */
+void dlc_progress_members(dlc_progress *p, int n_members);
+void dlc_progress_goes_on(dlc_progress *p, const struct dlc_record *last);
 
 dlc_err dlc_progress_step(dlc_progress *p, int island, const struct dlc_message *m);
 /* Where the time of the round went, by the island's count: goes into the next row of an outer step. */

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/rss.h"
+#include "base/signals.h"
 #include "train/paused.h"
 
 #define DEATHS_MAX 5 /* of one island without an outer step in between: something is wrong with it */
@@ -15,6 +16,7 @@
 #define START_LIMIT_S 120.0 /* from a start to the first word: reading the data, making the memory */
 #define PAUSE_SLICE_NS 100000000
 #define WAIT_SLICE_NS 500000000
+#define FAREWELL_S 15.0
 
 /* --- validation, a batch at a time between messages ------------------------------------------------------------------
  */
@@ -62,7 +64,13 @@ static dlc_err begin_eval(struct dlc_run *run, const struct dlc_record *record, 
 
 static dlc_err keep_last(struct dlc_run *run, const struct dlc_record *record)
 {
-    struct dlc_record copy = { .t = record->t, .step = record->step, .n_tokens = record->n_tokens };
+    struct dlc_record copy = {
+        .t = record->t, .step = record->step, .n_tokens = record->n_tokens, .n_alive = record->n_alive
+    };
+
+    run->n_contributing = 0;
+    for (size_t i = 0; i < record->n_members; i++)
+        run->n_contributing += record->members[i].fate == DLC_MEMBER_SUMMED;
 
     dlc_record_fini(&run->last);
     run->last = copy;
@@ -130,7 +138,8 @@ static void on_suspect(void *self, int island, double waited_s)
 {
     struct dlc_run *run = self;
 
-    dlc_warn("island %d has been silent for %.0f s; it is started again", island, waited_s);
+    dlc_warn("island %d has been silent for %.0f s%s", island, waited_s,
+             run->processes ? "; it is started again" : "");
     if (run->processes)
         dlc_processes_kill(run->processes, island);
 }
@@ -179,6 +188,8 @@ static dlc_err start_islands(struct dlc_run *run)
 
     if (run->inproc)
         return dlc_run_inproc_open(run);
+    if (run->serve)
+        return DLC_OK; /* they come by themselves */
     dlc_sha256_to_hex(start.data_sha256, &run->identity.data_digest);
     DLC_TRY(dlc_processes_create(&run->processes, run->config->train.islands, run->local, &start));
     for (int i = 0; i < run->config->train.islands; i++)
@@ -221,10 +232,12 @@ static dlc_err one_turn(struct dlc_run *run, int64_t slice_ns)
                                  run->inproc || run->evaluating ? 0 : dlc_now_ns() + slice_ns));
     if (coordinator_idle && run->evaluating)
         return eval_step(run);
-    if (coordinator_idle && run->local) {
+    if (run->serve)
+        DLC_TRY(dlc_serve_turn(run->serve));
+    if (coordinator_idle && !run->inproc)
         say_waiting(run);
+    if (coordinator_idle && run->local)
         watch_starts(run);
-    }
     return DLC_OK;
 }
 
@@ -237,17 +250,41 @@ static dlc_err write_paused(struct dlc_run *run)
     return err;
 }
 
+/* Islands elsewhere hear that the run is over; one whose road is cut asks later, and is told then. */
+static dlc_err see_islands_off(struct dlc_run *run)
+{
+    double until_s = dlc_now_s() + FAREWELL_S;
+
+    while (run->serve && !dlc_serve_is_quiet(run->serve) && dlc_now_s() < until_s)
+        DLC_TRY(one_turn(run, PAUSE_SLICE_NS));
+    return DLC_OK;
+}
+
 static dlc_err finish(struct dlc_run *run)
 {
     DLC_TRY(finish_eval(run));
+    if (run->coordinator)
+        DLC_TRY(see_islands_off(run));
     if (run->processes)
         dlc_processes_wait_all(run->processes, 30);
     run->memory.own_peak = dlc_rss_peak_bytes(0);
     return dlc_progress_summary(run->progress, &run->last, &run->memory, run->options.json);
 }
 
+/* Islands elsewhere train on and wait for the coordinator to come back: the open round is kept already. */
+static dlc_err stop_serving(struct dlc_run *run)
+{
+    DLC_TRY(finish_eval(run));
+    return dlc_fail(DLC_ESTOPPED,
+                    "stopped in outer step %llu of %llu; the same command goes on from here, and the islands wait for it",
+                    (unsigned long long)dlc_coord_t(run->core) + 1,
+                    (unsigned long long)dlc_coord_n_rounds(&run->core_config));
+}
+
 static dlc_err stop_in_order(struct dlc_run *run)
 {
+    if (run->serve)
+        return stop_serving(run);
     if (!run->options.quiet)
         dlc_info("stopping after this inner step; once more to stop at once");
     DLC_TRY(dlc_paused_remove(run->config->train.out));
@@ -304,10 +341,12 @@ dlc_err dlc_run_loop(struct dlc_run *run)
         return already_done(run);
     DLC_TRY(open_coordinator(run));
     DLC_TRY(start_islands(run));
+    if (run->serve)
+        dlc_serve_say_join(run->serve);
     DLC_TRY(make_up_rows(run));
     run->last_progress_s = dlc_now_s();
     while (!dlc_coordinator_is_finished(run->coordinator)) {
-        if (dlc_run_stop_asked())
+        if (dlc_stop_asked())
             return stop_in_order(run);
         DLC_TRY(one_turn(run, WAIT_SLICE_NS));
     }

@@ -1,4 +1,4 @@
-/* A run on one machine, from configuration to the last outer step: what dlc_train does, in parts. */
+/* A run from configuration to the last outer step: what dlc_train does, in parts. */
 #ifndef DLC_TRAIN_RUN_H
 #define DLC_TRAIN_RUN_H
 
@@ -12,6 +12,7 @@
 #include "train/progress.h"
 #include "train/run_folder.h"
 #include "train/save.h"
+#include "train/serve.h"
 #include "train/train.h"
 
 struct dlc_run {
@@ -30,6 +31,7 @@ struct dlc_run {
     dlc_processes *processes;
     dlc_inproc *inproc; /* exchange.kind inproc */
     struct dlc_run_inproc *islands;
+    dlc_serve *serve; /* exchange.kind nats: islands come and go */
     dlc_hub *hub;
 
     float *theta[2], *state[2];
@@ -45,7 +47,8 @@ struct dlc_run {
     double first_arrival_s, last_progress_s; /* of the open round; 0: none yet */
     double started_s[1024]; /* of each island's process */
     int deaths[1024]; /* of an island in a row, without an outer step in between */
-    struct dlc_record last;
+    struct dlc_record last; /* without its lists */
+    int n_contributing;     /* to it */
 };
 
 /* Everything up to the first message; resumes when the folder has history. */
@@ -64,9 +67,5 @@ struct dlc_model_options dlc_run_eval_options(const struct dlc_run *run);
 
 /* First lines of a run: parameters, FLOPs a token, memory by purpose; DLC_EFAIL when it cannot fit. */
 dlc_err dlc_run_say_plan(struct dlc_run *run);
-
-/* SIGINT and SIGTERM (run_signals.c): the first asks for an orderly stop, the second ends the program at once. */
-void dlc_run_catch_signals(void);
-bool dlc_run_stop_asked(void);
 
 #endif

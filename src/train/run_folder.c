@@ -8,21 +8,10 @@
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/random.h"
 
 #define RECORDS_MAX_BYTES ((size_t)1 << 32)
 #define METRICS_MAX_BYTES ((size_t)1 << 32)
-
-static dlc_err random_bytes(unsigned char *out, size_t n)
-{
-    int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
-    ssize_t got;
-
-    if (fd < 0)
-        return dlc_fail_errno(DLC_EFAIL, "/dev/urandom");
-    got = read(fd, out, n);
-    close(fd);
-    return got == (ssize_t)n ? DLC_OK : dlc_fail(DLC_EFAIL, "/dev/urandom gave %zd of %zu bytes", got, n);
-}
 
 static dlc_err digest_config(struct dlc_sha256 *out, const struct dlc_config *config)
 {
@@ -37,16 +26,11 @@ static dlc_err digest_config(struct dlc_sha256 *out, const struct dlc_config *co
 
 dlc_err dlc_run_identity_new(struct dlc_run_identity *out, const struct dlc_config *config, const dlc_dataset *data)
 {
-    unsigned char bytes[DLC_RUN_ID_SIZE / 2];
-
-    DLC_TRY(random_bytes(bytes, sizeof bytes));
     *out = (struct dlc_run_identity){ .seed = config->train.seed,
                                       .data_digest = dlc_dataset_info(data)->digest,
                                       .tokenizer_digest = dlc_dataset_info(data)->tokenizer_digest };
-    DLC_TRY(digest_config(&out->config_digest, config));
-    for (size_t i = 0; i < sizeof bytes; i++)
-        snprintf(out->run_id + 2 * i, 3, "%02x", bytes[i]);
-    return DLC_OK;
+    DLC_TRY(dlc_random_hex(out->run_id, (DLC_RUN_ID_SIZE - 1) / 2));
+    return digest_config(&out->config_digest, config);
 }
 
 dlc_err dlc_run_identity_write(const char *run_folder, const struct dlc_run_identity *identity)
@@ -237,6 +221,32 @@ dlc_err dlc_records_truncate(const char *run_folder, const struct dlc_records *r
     }
     if (err == DLC_OK)
         err = dlc_file_write_atomic(path, text.data ? text.data : "", text.len);
+    dlc_buf_fini(&text);
+    return err;
+}
+
+dlc_err dlc_record_line_read(char **out, const char *run_folder, uint64_t t)
+{
+    struct dlc_buf text = { 0 };
+    char path[DLC_PATH_MAX], *line, *end;
+    dlc_err err;
+
+    *out = NULL;
+    DLC_TRY(dlc_path_join(path, run_folder, "records.jsonl"));
+    err = dlc_file_read(&text, path, RECORDS_MAX_BYTES);
+    line = err == DLC_OK ? text.data : NULL;
+    for (uint64_t i = 1; line && i < t; i++) {
+        end = strchr(line, '\n');
+        line = end ? end + 1 : NULL;
+    }
+    end = line && t > 0 ? strchr(line, '\n') : NULL;
+    if (err == DLC_OK && !end)
+        err = dlc_fail(DLC_ENOTFOUND, "%s: there is no record of outer step %llu", path, (unsigned long long)t);
+    if (err == DLC_OK) {
+        *end = '\0';
+        *out = dlc_strdup(line);
+        err = *out ? DLC_OK : DLC_ENOMEM;
+    }
     dlc_buf_fini(&text);
     return err;
 }

@@ -38,6 +38,8 @@ void dlc_records_free(struct dlc_records *records);
 
 /* Makes the file hold exactly the first n records (atomic), so that the next append continues the chain. */
 dlc_err dlc_records_truncate(const char *run_folder, const struct dlc_records *records, size_t n);
+/* The line of record t, as it stands in the file; free with dlc_free. DLC_ENOTFOUND: there is none. */
+dlc_err dlc_record_line_read(char **out, const char *run_folder, uint64_t t);
 dlc_err dlc_records_append(const char *run_folder, const struct dlc_record *record); /* durable on return */
 
 /* metrics.jsonl without the lines of inner steps at or beyond `step` (they are trained again) and without a torn end.

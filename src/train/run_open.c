@@ -48,6 +48,23 @@ static dlc_err write_ini(const struct dlc_run *run)
     return err;
 }
 
+static bool serves(const struct dlc_config *c)
+{
+    return c->exchange.kind == DLC_EXCHANGE_NATS;
+}
+
+/* A run on one machine stays there, and a served one is served: what islands hold is in other places. */
+static dlc_err check_kind(const struct dlc_run *run, const struct dlc_config *config)
+{
+    bool serving = serves(config);
+
+    if (serving == run->options.serving)
+        return DLC_OK;
+    return dlc_fail(DLC_EUSAGE, "%s is a run %s; go on with diloco %s", run->config->train.out,
+                    serving ? "that is served to islands on other machines" : "on one machine",
+                    serving ? "coordinate" : "train");
+}
+
 /* A run folder with history: what it began with counts. Keys that do not change the result may be given anew. */
 static dlc_err take_history(struct dlc_run *run)
 {
@@ -58,6 +75,7 @@ static dlc_err take_history(struct dlc_run *run)
     DLC_TRY(dlc_path_join(path, run->config->train.out, "run.ini"));
     dlc_config_default(&frozen);
     DLC_TRY(dlc_config_read_ini(&frozen, path));
+    DLC_TRY(check_kind(run, &frozen));
     threads = frozen.system.threads;
     if (dlc_config_is_given(run->config, "data.path"))
         DLC_TRY(make_path_absolute(run->config->data.path));
@@ -113,6 +131,7 @@ static dlc_err make_new(struct dlc_run *run)
         return dlc_fail(DLC_EUSAGE,
                         "--data FOLDER, made by diloco prepare, is missing; %s has no history that names it",
                         run->config->train.out);
+    DLC_TRY(check_kind(run, run->config));
     DLC_TRY(make_path_absolute(run->config->data.path));
     err = open_data(run, &said);
     if (err == DLC_OK)
@@ -139,7 +158,7 @@ static struct dlc_coord_config core_config_of(const struct dlc_run *run)
     const struct dlc_config *c = run->config;
     struct dlc_coord_config core = {
         .seed = c->train.seed,
-        .n_islands = c->train.islands,
+        .n_islands = dlc_config_n_identities(c),
         .n_params = dlc_model_n_params(&c->model.shape),
         .total_steps = c->train.steps,
         .H = c->outer.steps,
@@ -148,31 +167,36 @@ static struct dlc_coord_config core_config_of(const struct dlc_run *run)
         .n_pools = dlc_dataset_n_pools(run->data),
         .uniform_weights = c->outer.weights == DLC_WEIGHTS_UNIFORM,
         .drop = c->train.method == DLC_METHOD_DILOCO ? c->outer.drop : 0,
-        .opt = { .kind = c->outer.optimizer,
-                 .lr = c->outer.lr,
-                 .momentum = c->outer.momentum,
-                 .beta2 = c->outer.beta2,
-                 .eps = c->outer.eps },
+        .opt = dlc_outer_opt_of(c),
         .codec = dlc_codec_of(c),
         .lockstep = c->train.method == DLC_METHOD_DP,
-        .wait_for_all = true, /* a dead island is started again and does its round again */
-        .min_islands = c->train.islands,
-        .quorum = c->train.islands,
+        .wait_for_all = !serves(c), /* a dead island is started again and does its round again */
+        .min_islands = serves(c) ? c->outer.min_islands : c->train.islands,
+        .quorum = serves(c) ? c->outer.quorum : c->train.islands,
         .nonfinite_rollbacks_max = c->train.nonfinite == DLC_NONFINITE_ROLLBACK ? c->train.nonfinite_max : 0,
-        .publish_before_commit = true, /* coordinator and islands die together */
+        .publish_before_commit = !serves(c), /* on one machine coordinator and islands die together */
     };
 
-    if (c->train.method != DLC_METHOD_DILOCO) /* one worker, or all as one: the outer step takes its parameters over */
-        core.opt = (struct dlc_outer_opt){ .kind = DLC_OUTER_SGD, .lr = 1.0 };
     memcpy(core.run, run->identity.run_id, sizeof core.run);
     return core;
 }
 
-static dlc_err open_exchange(struct dlc_run *run)
+static dlc_err allocate_state(struct dlc_run *run)
+{
+    for (int i = 0; i < dlc_outer_opt_n_state(run->core_config.opt.kind); i++)
+        DLC_TRY(dlc_arena_alloc((void **)&run->state[i], run->core_config.n_params * sizeof(float),
+                                "outer optimizer"));
+    return DLC_OK;
+}
+
+static dlc_err open_exchange(struct dlc_run *run, bool old)
 {
     struct dlc_exchange_size size = dlc_exchange_size_of(run->config);
 
-    if (run->config->exchange.kind == DLC_EXCHANGE_INPROC) {
+    if (serves(run->config)) {
+        DLC_TRY(dlc_serve_open(&run->serve, run, old));
+        run->hub = dlc_serve_hub(run->serve);
+    } else if (run->config->exchange.kind == DLC_EXCHANGE_INPROC) {
         DLC_TRY(dlc_inproc_create(&run->inproc, &size, NULL));
         run->hub = dlc_inproc_hub(run->inproc);
     } else {
@@ -186,11 +210,8 @@ static dlc_err open_exchange(struct dlc_run *run)
 
 static dlc_err open_saver(struct dlc_run *run)
 {
-    size_t size_bytes = run->core_config.n_params * sizeof(float);
     char path[DLC_PATH_MAX];
 
-    for (int i = 0; i < dlc_outer_opt_n_state(run->core_config.opt.kind); i++)
-        DLC_TRY(dlc_arena_alloc((void **)&run->state[i], size_bytes, "outer optimizer"));
     run->saver = (struct dlc_saver){ .config = run->config,
                                      .run_folder = run->config->train.out,
                                      .n_state = dlc_outer_opt_n_state(run->core_config.opt.kind),
@@ -318,6 +339,8 @@ static dlc_err open_progress(struct dlc_run *run)
         err = dlc_metrics_trim(c->train.out, step);
     if (err == DLC_OK)
         err = dlc_progress_create(&run->progress, c, c->train.out, run->hub->traffic, step, run->options.quiet);
+    if (err == DLC_OK)
+        dlc_progress_goes_on(run->progress, &run->last);
     if (err == DLC_OK && paused)
         err = dlc_progress_from_json(run->progress, paused, "paused.json");
     json_decref(paused);
@@ -381,7 +404,8 @@ dlc_err dlc_run_open(struct dlc_run *run, struct dlc_config *config, const struc
     DLC_TRY(dlc_backend_create(&run->backend, config->system.isa, 0));
     DLC_TRY(dlc_run_say_plan(run));
     run->core_config = core_config_of(run);
-    DLC_TRY(open_exchange(run));
+    DLC_TRY(allocate_state(run));
+    DLC_TRY(open_exchange(run, old));
     DLC_TRY(open_saver(run));
     DLC_TRY(open_evaluator(run));
     DLC_TRY(open_core(run, old));
@@ -395,6 +419,7 @@ void dlc_run_close(struct dlc_run *run)
     dlc_processes_destroy(run->processes);
     dlc_run_inproc_close(run);
     dlc_progress_destroy(run->progress);
+    dlc_serve_close(run->serve, !run->core || !dlc_coord_is_finished(run->core));
     dlc_coordinator_destroy(run->coordinator);
     dlc_coord_destroy(run->core);
     dlc_evaluator_destroy(run->evaluator);

@@ -46,12 +46,18 @@ static dlc_err island_file(char out[DLC_PATH_MAX], const char *folder, int islan
     return dlc_path_join(out, folder, name);
 }
 
+/* Islands on other machines keep their inner states themselves. */
+static bool islands_are_here(const struct dlc_saver *s)
+{
+    return s->config->exchange.kind != DLC_EXCHANGE_NATS;
+}
+
 /* The inner states that the islands have put on disk; islands without one have not trained yet. */
 static dlc_err link_islands(const struct dlc_saver *s, const char *folder, const json_t *saved)
 {
     char island_folder[DLC_PATH_MAX], from[DLC_PATH_MAX], to[DLC_PATH_MAX];
 
-    for (int i = 0; i < s->config->train.islands; i++) {
+    for (int i = 0; islands_are_here(s) && i < s->config->train.islands; i++) {
         const json_t *island = json_array_get(json_object_get(saved, "islands"), (size_t)i);
         uint64_t state_step = (uint64_t)json_integer_value(json_object_get(island, "state_step"));
 
@@ -69,7 +75,7 @@ static json_t *traffic_to_json(const struct dlc_saver *s)
 {
     json_t *list = json_array();
 
-    for (int i = 0; list && i < s->config->train.islands; i++)
+    for (int i = 0; list && i < dlc_config_n_identities(s->config); i++)
         json_array_append_new(list, json_pack("[II]", (json_int_t)s->traffic[i].bytes_up,
                                               (json_int_t)s->traffic[i].bytes_down));
     return list;
@@ -191,7 +197,7 @@ static dlc_err seed_islands(const struct dlc_saver *s, const char *folder, const
 {
     char island_folder[DLC_PATH_MAX], from[DLC_PATH_MAX], to[DLC_PATH_MAX];
 
-    for (int i = 0; i < s->config->train.islands; i++) {
+    for (int i = 0; islands_are_here(s) && i < s->config->train.islands; i++) {
         const json_t *island = json_array_get(json_object_get(saved, "islands"), (size_t)i);
         uint64_t state_step = (uint64_t)json_integer_value(json_object_get(island, "state_step"));
 
@@ -208,7 +214,7 @@ static dlc_err seed_islands(const struct dlc_saver *s, const char *folder, const
 
 static void traffic_from_json(struct dlc_saver *s, const json_t *list)
 {
-    for (int i = 0; i < s->config->train.islands; i++) {
+    for (int i = 0; i < dlc_config_n_identities(s->config); i++) {
         const json_t *pair = json_array_get(list, (size_t)i);
 
         s->traffic[i].bytes_up = (uint64_t)json_integer_value(json_array_get(pair, 0));
@@ -288,7 +294,7 @@ dlc_err dlc_saver_restore(struct dlc_saver *s, const char *run_id, uint64_t *t, 
                             "%s: has %zu outer records and no complete checkpoint; it cannot go on from there",
                             s->run_folder, s->expected.n);
         *t = 0;
-        for (int i = 0; i < s->config->train.islands; i++) {
+        for (int i = 0; islands_are_here(s) && i < s->config->train.islands; i++) {
             DLC_TRY(dlc_island_folder(island_folder, s->run_folder, i));
             DLC_TRY(clear_states(island_folder));
         }

@@ -22,7 +22,7 @@ struct dlc_saver {
     float *state[2]; /* outer optimizer's arrays [N] */
     struct dlc_buf tokenizer_json;
     int32_t eot;
-    struct dlc_traffic *traffic; /* [islands], kept over restarts */
+    struct dlc_traffic *traffic; /* [dlc_config_n_identities], kept over restarts */
     struct dlc_records expected; /* of a history that is trained again; items beyond the checkpoint */
     uint64_t n_expected_from;    /* steps up to here are in records.jsonl for good */
 };

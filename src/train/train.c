@@ -1,6 +1,7 @@
 #include "train/train.h"
 
 #include "base/mem.h"
+#include "base/signals.h"
 #include "train/run.h"
 
 dlc_err dlc_train(struct dlc_config *config, const struct dlc_train_options *options)
@@ -10,7 +11,7 @@ dlc_err dlc_train(struct dlc_config *config, const struct dlc_train_options *opt
 
     if (!run)
         return DLC_ENOMEM;
-    dlc_run_catch_signals();
+    dlc_signals_catch();
     err = dlc_run_open(run, config, options);
     if (err == DLC_OK)
         err = dlc_run_loop(run);

@@ -1,4 +1,4 @@
-/* The main job: coordinator and islands of one run on one machine. */
+/* The main job: a run with its coordinator, and with its islands where they are on this machine. */
 #ifndef DLC_TRAIN_TRAIN_H
 #define DLC_TRAIN_TRAIN_H
 
@@ -7,7 +7,17 @@
 #include "base/err.h"
 #include "config/config.h"
 
+/* How a run is served to other machines (diloco coordinate). */
+struct dlc_serve_options {
+    const char *nats;         /* URL of somebody's server; NULL: one of our own */
+    const char *nats_program; /* NULL: nats-server from the usual places */
+    const char *listen;       /* "HOST:PORT"; NULL: every address */
+    bool insecure, loopback;
+};
+
 struct dlc_train_options {
+    bool serving; /* exchange.kind = nats */
+    struct dlc_serve_options serve;
     bool fresh; /* fail when the run folder has history */
     bool quiet, json;
 };

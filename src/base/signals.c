@@ -1,4 +1,4 @@
-#include "train/run.h"
+#include "base/signals.h"
 
 #include <signal.h>
 #include <unistd.h>
@@ -9,10 +9,10 @@ static void on_signal(int number)
 {
     (void)number;
     if (++n_asked > 1)
-        _exit(130); /* the islands die with us; what is on disk is whole at any moment */
+        _exit(130); /* what is on disk is whole at any moment */
 }
 
-void dlc_run_catch_signals(void)
+void dlc_signals_catch(void)
 {
     struct sigaction a = { .sa_handler = on_signal };
 
@@ -24,7 +24,7 @@ void dlc_run_catch_signals(void)
     sigaction(SIGPIPE, &a, NULL); /* closed connections are errors, not deaths */
 }
 
-bool dlc_run_stop_asked(void)
+bool dlc_stop_asked(void)
 {
     return n_asked > 0;
 }
