@@ -127,8 +127,10 @@ static json_t *status(void *self)
             return NULL;
         }
     }
-    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:i, s:i, s:i, s:I, s:o, s:f, s:o}", "run", run->identity.run_id,
-                     "version", DLC_PROGRAM_VERSION, "outer_step", (json_int_t)dlc_coord_t(run->core), "outer_steps",
+    return json_pack("{s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:i, s:i, s:I, s:o, s:f, s:o}", "run",
+                     run->identity.run_id, "version", DLC_PROGRAM_VERSION, "time", dlc_wall_s(), "params",
+                     (json_int_t)run->core_config.n_params, "contribution_bytes",
+                     (json_int_t)run->core_config.codec->size_bytes(run->core_config.n_params), "outer_step", (json_int_t)dlc_coord_t(run->core), "outer_steps",
                      (json_int_t)dlc_coord_n_rounds(&run->core_config), "step", (json_int_t)run->last.step, "steps",
                      (json_int_t)run->config->train.steps, "connected", n_connected, "alive", run->last.n_alive,
                      "contributing", run->n_contributing, "tokens", (json_int_t)run->last.n_tokens, "waiting_for",
