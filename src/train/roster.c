@@ -41,9 +41,9 @@ static dlc_err write_roster(const struct dlc_roster *r)
     for (int i = 0; v && i < r->n; i++) {
         const struct dlc_roster_island *isl = &r->islands[i];
 
-        if (json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:I}", "identity", isl->identity, "name", isl->name,
-                                                  "about", isl->about, "incarnation",
-                                                  (json_int_t)isl->incarnation)) != 0)
+        if (json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:I, s:s}", "identity", isl->identity, "name",
+                                                  isl->name, "about", isl->about, "incarnation",
+                                                  (json_int_t)isl->incarnation, "session", isl->session)) != 0)
             err = dlc_fail(DLC_ENOMEM, "out of memory: %s", r->path);
     }
     if (err == DLC_OK)
@@ -69,13 +69,16 @@ static bool is_name(const char *text)
 /* From islands.json or from an island. */
 static dlc_err read_island(struct dlc_roster_island *out, const json_t *v, const char *where)
 {
-    const char *identity, *name, *about;
+    const char *identity, *name, *about, *session;
     int64_t incarnation;
 
     DLC_TRY(dlc_json_get_string(&identity, v, "identity", where));
     DLC_TRY(dlc_json_get_string(&name, v, "name", where));
     DLC_TRY(dlc_json_get_string(&about, v, "about", where));
     DLC_TRY(dlc_json_get_int(&incarnation, v, "incarnation", 1, UINT32_MAX, where));
+    DLC_TRY(dlc_json_get_string(&session, v, "session", where));
+    if (strlen(session) >= sizeof out->session)
+        return dlc_fail(DLC_EINPUT, "%s: the session is longer than %zu", where, sizeof out->session - 1);
     if (!is_identity(identity))
         return dlc_fail(DLC_EINPUT, "%s: the identity is not 32 hexadecimal digits", where);
     if (!is_name(name))
@@ -85,6 +88,7 @@ static dlc_err read_island(struct dlc_roster_island *out, const json_t *v, const
     memcpy(out->identity, identity, sizeof out->identity);
     snprintf(out->name, sizeof out->name, "%s", name);
     snprintf(out->about, sizeof out->about, "%s", about);
+    snprintf(out->session, sizeof out->session, "%s", session);
     for (char *c = out->about; *c; c++) {
         if ((unsigned char)*c < ' ' || *c == 127)
             *c = '?';
@@ -145,6 +149,8 @@ static dlc_err come_back(struct dlc_roster *r, int index, const struct dlc_roste
     struct dlc_roster_island *known = &r->islands[index], before = *known;
     dlc_err err;
 
+    if (isl->incarnation == known->incarnation && strcmp(isl->session, known->session) == 0)
+        return DLC_OK; /* the same process once more */
     if (isl->incarnation <= known->incarnation)
         return dlc_fail(DLC_EINPUT,
                         "island %s was here in its life %u already, this is life %u: its folder was copied or set "
@@ -152,6 +158,7 @@ static dlc_err come_back(struct dlc_roster *r, int index, const struct dlc_roste
                         known->name, known->incarnation, isl->incarnation);
     known->incarnation = isl->incarnation;
     memcpy(known->about, isl->about, sizeof known->about);
+    memcpy(known->session, isl->session, sizeof known->session);
     err = write_roster(r);
     if (err != DLC_OK)
         *known = before;

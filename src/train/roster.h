@@ -16,6 +16,7 @@ struct dlc_roster_island {
     char name[DLC_ISLAND_NAME_SIZE];
     char about[128];      /* host, instruction set, ...: for people */
     uint32_t incarnation; /* the last that was let in */
+    char session[24];     /* of that life: drawn by its process, which may ask more than once */
 };
 
 struct dlc_roster {
@@ -30,8 +31,8 @@ void dlc_roster_close(struct dlc_roster *r); /* also one of zeros */
 
 int dlc_roster_find(const struct dlc_roster *r, const char *identity); /* -1: not known */
 
-/* An island's question to join ("identity", "incarnation", "name", "name_given", "about"): a known identity comes back in
- * a later life, an unknown one gets the next index. DLC_EINPUT, with what to do: the name is somebody else's, the life
+/* An island's question to join ("identity", "incarnation", "session", "name", "name_given", "about"): a known identity
+ * comes back in a later life, or asks once more in the same one (the answer was lost, the coordinator is another), an unknown one gets the next index. DLC_EINPUT, with what to do: the name is somebody else's, the life
  * was seen before (a copied folder), the run is full. Any question is safe. Durable on return. */
 dlc_err dlc_roster_admit(struct dlc_roster *r, const json_t *question, int *index);
 

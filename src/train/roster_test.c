@@ -40,10 +40,11 @@ static int clear(void **state)
 }
 
 static dlc_err ask(struct dlc_roster *r, int *index, const char *identity, const char *name, bool chosen,
-                   int incarnation)
+                   int incarnation, const char *session)
 {
-    json_t *q = json_pack("{s:s, s:s, s:b, s:s, s:i}", "identity", identity, "name", name, "name_given", (int)chosen,
-                          "about", "host\x1b[2J, avx2", "incarnation", incarnation);
+    json_t *q = json_pack("{s:s, s:s, s:b, s:s, s:i, s:s}", "identity", identity, "name", name, "name_given", (int)chosen,
+                          "about", "host\x1b[2J, avx2", "incarnation", incarnation,
+                          "session", session);
     dlc_err err = dlc_roster_admit(r, q, index);
 
     json_decref(q);
@@ -57,22 +58,23 @@ static void who_gets_in(void **state)
         const char *identity, *name;
         bool chosen;
         int incarnation, index; /* -1: refused */
-        const char *text, *why;
+        const char *text, *why, *session;
     } rows[] = {
-        { A, "box", false, 1, 0, "box", "the first" },
-        { B, "box", false, 1, 1, "box-2", "the same machine's name, not chosen by anybody" },
-        { C, "box", true, 1, -1, "belongs to another island", "a fresh island cannot take over a name" },
-        { A, "box", true, 1, -1, "life 1 already", "a copied folder" },
-        { A, "box", true, 5, 0, "box", "back in a later life" },
-        { A, "box", true, 4, -1, "set back", "a folder from before" },
-        { C, "third", true, 1, 2, "third", "the last place" },
-        { "dddddddddddddddddddddddddddddddd", "late", true, 1, -1, "no more", "no room" },
-        { B, "anything", true, 2, 1, "box-2", "its name stays, whatever it says" },
-        { "short", "x", true, 1, -1, "32 hexadecimal", "no identity" },
-        { "../../../../../../../../../../etc", "x", true, 1, -1, "32 hexadecimal", "a path as identity" },
-        { C, "a b", true, 9, -1, "should be of letters", "a name that cannot be shown" },
-        { C, "", true, 9, -1, "should be of letters", "no name" },
-        { C, "third", true, 0, -1, "incarnation", "never started" },
+        { A, "box", false, 1, 0, "box", "the first", "s1" },
+        { B, "box", false, 1, 1, "box-2", "the same machine's name, not chosen by anybody", "s1" },
+        { C, "box", true, 1, -1, "belongs to another island", "a fresh island cannot take over a name", "s1" },
+        { A, "box", true, 1, -1, "life 1 already", "a copied folder", "s2" },
+        { A, "box", false, 1, 0, "box", "the answer was lost: the same process asks again", "s1" },
+        { A, "box", true, 5, 0, "box", "back in a later life", "s1" },
+        { A, "box", true, 4, -1, "set back", "a folder from before", "s1" },
+        { C, "third", true, 1, 2, "third", "the last place", "s1" },
+        { "dddddddddddddddddddddddddddddddd", "late", true, 1, -1, "no more", "no room", "s1" },
+        { B, "anything", true, 2, 1, "box-2", "its name stays, whatever it says", "s1" },
+        { "short", "x", true, 1, -1, "32 hexadecimal", "no identity", "s1" },
+        { "../../../../../../../../../../etc", "x", true, 1, -1, "32 hexadecimal", "a path as identity", "s1" },
+        { C, "a b", true, 9, -1, "should be of letters", "a name that cannot be shown", "s1" },
+        { C, "", true, 9, -1, "should be of letters", "no name", "s1" },
+        { C, "third", true, 0, -1, "incarnation", "never started", "s1" },
     };
     struct dlc_roster r;
 
@@ -80,7 +82,8 @@ static void who_gets_in(void **state)
     assert_int_equal(dlc_roster_open(&r, folder, 3), DLC_OK);
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
         int index = -1;
-        dlc_err err = ask(&r, &index, rows[k].identity, rows[k].name, rows[k].chosen, rows[k].incarnation);
+        dlc_err err = ask(&r, &index, rows[k].identity, rows[k].name, rows[k].chosen, rows[k].incarnation,
+                          rows[k].session);
 
         if (rows[k].index >= 0 && (err != DLC_OK || index != rows[k].index ||
                                    strcmp(r.islands[index].name, rows[k].text) != 0))
@@ -109,16 +112,16 @@ static void who_cannot_be_written_down_is_not_in(void **state)
     if (getuid() == 0) { /* root writes anywhere: let memory be short instead */
         assert_int_equal(dlc_roster_open(&r, folder, 3), DLC_OK);
         dlc_mem_fail_at(1);
-        assert_int_not_equal(ask(&r, &index, A, "box", false, 1), DLC_OK);
+        assert_int_not_equal(ask(&r, &index, A, "box", false, 1, "s"), DLC_OK);
         dlc_mem_fail_at(0);
     } else {
         assert_int_equal(dlc_roster_open(&r, folder, 3), DLC_OK);
         chmod(folder, 0500);
-        assert_int_not_equal(ask(&r, &index, A, "box", false, 1), DLC_OK);
+        assert_int_not_equal(ask(&r, &index, A, "box", false, 1, "s"), DLC_OK);
         chmod(folder, 0700);
     }
     assert_int_equal(r.n, 0);
-    assert_int_equal(ask(&r, &index, A, "box", false, 1), DLC_OK);
+    assert_int_equal(ask(&r, &index, A, "box", false, 1, "s"), DLC_OK);
     assert_int_equal(index, 0);
     dlc_roster_close(&r);
 }
@@ -126,7 +129,7 @@ static void who_cannot_be_written_down_is_not_in(void **state)
 static void a_damaged_roster_is_named(void **state)
 {
     static const char *const texts[] = { "", "{", "[]", "{\"islands\": 3}", "{\"islands\": [{}]}",
-                                         "{\"islands\": [{\"identity\": \"x\", \"name\": \"a\", \"about\": \"\", "
+                                         "{\"islands\": [{\"identity\": \"x\", \"name\": \"a\", \"about\": \"\", \"session\": \"\", "
                                          "\"incarnation\": 1}]}" };
     char path[DLC_PATH_MAX];
 

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "config/config.h"
+#include "exchange/nats_question.h"
 #include "net/join_url.h"
 #include "net/probe.h"
 #include "net/wire.h"
@@ -14,6 +15,20 @@
 #define PROBE_LIMIT_S 10.0
 
 /* --- of a coordinator ------------------------------------------------------------------------------------------------- */
+
+static dlc_err take_answer(json_t **out, const struct dlc_wire_msg *m)
+{
+    struct dlc_answer answer;
+    dlc_err err = DLC_OK;
+
+    DLC_TRY(dlc_answer_parse(&answer, m->bytes, m->size_bytes));
+    if (answer.ok)
+        *out = json_incref((json_t *)(uintptr_t)answer.ok);
+    else
+        err = dlc_fail(answer.code, "%s", answer.text);
+    dlc_answer_fini(&answer);
+    return err;
+}
 
 static dlc_err ask_until(json_t **out, dlc_wire *w, const char *run, double timeout_s)
 {
@@ -33,9 +48,9 @@ static dlc_err ask_until(json_t **out, dlc_wire *w, const char *run, double time
     }
     if (!got)
         return dlc_fail(DLC_EPEER, "the coordinator of run %.8s did not answer in %.0f s", run, timeout_s);
-    err = dlc_json_parse(out, answer.bytes, answer.size_bytes, "the coordinator's answer");
+    err = take_answer(out, &answer);
     dlc_wire_msg_free(&answer);
-    return err == DLC_EINPUT ? dlc_fail_context(DLC_EPEER, "status") : err;
+    return err;
 }
 
 dlc_err dlc_status_ask(json_t **out, const char *text, double timeout_s)
