@@ -41,9 +41,9 @@ struct dlc_pool {
     void *part_arg;
     size_t n, grain, n_parts;
 
-    _Alignas(LINE) _Atomic size_t n_left;     /* parts that nobody has taken */
-    _Alignas(LINE) _Atomic size_t n_undone;   /* parts, or workers of a job for every worker, that have not finished */
-    _Alignas(LINE) _Atomic int n_asleep;  /* workers that must be woken: they look once more after they are counted */
+    _Alignas(LINE) _Atomic size_t n_left;   /* parts that nobody has taken */
+    _Alignas(LINE) _Atomic size_t n_undone; /* parts, or workers of a job for every worker, that have not finished */
+    _Alignas(LINE) _Atomic int n_asleep;    /* workers that must be woken: they look once more after they are counted */
     _Atomic int caller_asleep;
 };
 
@@ -67,9 +67,10 @@ static bool all_done(dlc_pool *p, unsigned unused)
     return atomic_load_explicit(&p->n_undone, memory_order_acquire) == 0;
 }
 
-/* True as soon as `ready`; false when that did not come in time. Spinning covers the gap between two kernels. Giving the
- * core away in between covers the case of more threads than cores, this pool's or other processes': whoever is waited
- * for may be waiting for this very core. On two cores, four threads or two pools of two waited 100 us a job without. */
+/* True as soon as `ready`; false when that did not come in time. Spinning covers the gap between two kernels. Giving
+ * the core away in between covers the case of more threads than cores, this pool's or other processes': whoever is
+ * waited for may be waiting for this very core. On two cores, four threads or two pools of two waited 100 us a job
+ * without. */
 static bool spin(dlc_pool *p, bool (*ready)(dlc_pool *, unsigned), unsigned seen)
 {
     int64_t give_up_ns;

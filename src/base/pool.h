@@ -35,8 +35,8 @@ typedef void dlc_part_fn(void *arg, struct dlc_part part);
 
 /* Divides n items into parts of `grain` >= 1 items, the last may be shorter, calls fn once for each part and returns
  * when all are done. Parts are begun in order, each by the first worker that is free; the calling thread takes parts,
- * too, and waits for parts that others have begun, but for no worker that has begun none: one that sleeps, or whose core
- * is taken away, holds nobody up. Writes of all parts are seen by the caller. pool NULL: on the calling thread. */
+ * too, and waits for parts that others have begun, but for no worker that has begun none: one that sleeps, or whose
+ * core is taken away, holds nobody up. Writes of all parts are seen by the caller. pool NULL: on the calling thread. */
 void dlc_pool_each(dlc_pool *pool, dlc_part_fn *fn, void *arg, size_t n, size_t grain);
 
 /* Calls fn(arg, worker, n_workers) exactly once in every worker's thread and returns when all are done, the slowest

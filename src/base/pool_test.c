@@ -82,7 +82,8 @@ static void a_job_without_a_pool_runs_here(void **state)
     assert_int_equal(atomic_load(&v.n[0]), 1);
 }
 
-/* --- divided jobs --------------------------------------------------------------------------------------------------- */
+/* --- divided jobs ---------------------------------------------------------------------------------------------------
+ */
 
 enum { MAX_ITEMS = 1000, MAX_THREADS = 17 };
 
@@ -99,7 +100,8 @@ static void do_items(void *arg, struct dlc_part part)
     struct items *j = arg;
     size_t length = j->n - part.begin < j->grain ? j->n - part.begin : j->grain;
 
-    if (part.begin % j->grain != 0 || part.end != part.begin + length || atomic_fetch_add(&j->busy[part.worker], 1) != 0)
+    if (part.begin % j->grain != 0 || part.end != part.begin + length ||
+        atomic_fetch_add(&j->busy[part.worker], 1) != 0)
         atomic_fetch_add(&j->n_wrong, 1);
     if (j->sleep_us && part.worker == j->sleeper)
         nanosleep(&(struct timespec){ .tv_nsec = j->sleep_us * 1000L }, NULL);
@@ -273,8 +275,10 @@ static void pinned_workers_have_the_cores_in_turn(void **state)
         int how[2];
         const char *why;
     } rows[] = {
-        { { 1, 0 }, "island 0 of one thread" }, { { 1, 1 }, "island 1 of one thread: another core" },
-        { { 2, 0 }, "both cores" },             { { 2, 3 }, "more islands than cores: counted round" },
+        { { 1, 0 }, "island 0 of one thread" },
+        { { 1, 1 }, "island 1 of one thread: another core" },
+        { { 2, 0 }, "both cores" },
+        { { 2, 3 }, "more islands than cores: counted round" },
         { { 8, 5 }, "more threads than cores" },
     };
 

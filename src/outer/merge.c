@@ -8,8 +8,8 @@
 #define BLOCK ((size_t)2048) /* values: 16 KiB of double sums stay in the first-level cache */
 #define NORM_PARTS ((size_t)512)
 
-/* Squares are summed in at most NORM_PARTS parts of whole blocks, then over the parts in order: threads take whole parts
- * and the sum does not depend on them. */
+/* Squares are summed in at most NORM_PARTS parts of whole blocks, then over the parts in order: threads take whole
+ * parts and the sum does not depend on them. */
 static size_t part_values(size_t n)
 {
     size_t blocks = (n + BLOCK - 1) / BLOCK;

@@ -9,8 +9,8 @@
 #include "backend/cpu/cpu.h"
 
 enum {
-    COLUMN_GRAIN = 16,               /* of y: workers write to different cache lines */
-    VALUE_BYTES = 32, /* of weights are read in the time that other operations take for a value */
+    COLUMN_GRAIN = 16, /* of y: workers write to different cache lines */
+    VALUE_BYTES = 32,  /* of weights are read in the time that other operations take for a value */
     SHARE_POSITIONS = 256,
     ROW_TILE = 16
 };
