@@ -28,13 +28,22 @@ struct dlc_pool {
     pthread_cond_t start, done;
 
     /* Written by the caller for each job, read by all. */
-    _Alignas(LINE) _Atomic unsigned generation; /* moves by one for every job */
+    _Alignas(LINE) _Atomic unsigned generation; /* moves by one for every job of either kind */
     _Atomic int stop;
+
+    /* A job for every worker. */
+    _Atomic unsigned run_generation; /* moves by one for each */
     void (*fn)(void *, int, int);
     void *arg;
 
-    _Alignas(LINE) _Atomic int n_running; /* workers that have not finished the job */
-    _Alignas(LINE) _Atomic int n_asleep;  /* workers that must be woken: they look once more after they are counted */
+    /* A divided job. Stays as it is until all of its parts are done. */
+    dlc_part_fn *part_fn;
+    void *part_arg;
+    size_t n, grain, n_parts;
+
+    _Alignas(LINE) _Atomic size_t n_left;   /* parts that nobody has taken */
+    _Alignas(LINE) _Atomic size_t n_undone; /* parts, or workers of a job for every worker, that have not finished */
+    _Alignas(LINE) _Atomic int n_asleep;    /* workers that must be woken: they look once more after they are counted */
     _Atomic int caller_asleep;
 };
 
@@ -55,12 +64,13 @@ static bool has_job(dlc_pool *p, unsigned seen)
 static bool all_done(dlc_pool *p, unsigned unused)
 {
     (void)unused;
-    return atomic_load_explicit(&p->n_running, memory_order_acquire) == 0;
+    return atomic_load_explicit(&p->n_undone, memory_order_acquire) == 0;
 }
 
-/* True as soon as `ready`; false when that did not come in time. Spinning covers the gap between two kernels. Giving the
- * core away in between covers the case of more threads than cores, this pool's or other processes': whoever is waited
- * for may be waiting for this very core. On two cores, four threads or two pools of two waited 100 us a job without. */
+/* True as soon as `ready`; false when that did not come in time. Spinning covers the gap between two kernels. Giving
+ * the core away in between covers the case of more threads than cores, this pool's or other processes': whoever is
+ * waited for may be waiting for this very core. On two cores, four threads or two pools of two waited 100 us a job
+ * without. */
 static bool spin(dlc_pool *p, bool (*ready)(dlc_pool *, unsigned), unsigned seen)
 {
     int64_t give_up_ns;
@@ -93,26 +103,62 @@ static void wait_for_job(dlc_pool *p, unsigned seen)
     pthread_mutex_unlock(&p->lock);
 }
 
-static void finish_job(dlc_pool *p)
+static void finish(dlc_pool *p, size_t n_done)
 {
-    if (atomic_fetch_sub(&p->n_running, 1) != 1 || atomic_load(&p->caller_asleep) == 0)
+    if (atomic_fetch_sub(&p->n_undone, n_done) != n_done || atomic_load(&p->caller_asleep) == 0)
         return;
     pthread_mutex_lock(&p->lock);
     pthread_cond_signal(&p->done);
     pthread_mutex_unlock(&p->lock);
 }
 
+/* Whoever lowers n_left has a part of the job that is there now, whichever that is: the job cannot be replaced before
+ * the part is done. Its description may only be read from then on. A worker may come late and find no part, or one of
+ * a later job than the one it was woken for. */
+static bool take_part(dlc_pool *p, struct dlc_part *part)
+{
+    size_t left = atomic_load_explicit(&p->n_left, memory_order_relaxed);
+
+    do {
+        if (left == 0)
+            return false;
+    } while (!atomic_compare_exchange_weak_explicit(&p->n_left, &left, left - 1, memory_order_acquire,
+                                                    memory_order_relaxed));
+    part->begin = (p->n_parts - left) * p->grain;
+    part->end = left == 1 ? p->n : part->begin + p->grain;
+    return true;
+}
+
+/* Parts are reported together: until then the job is the same one. */
+static void do_parts(dlc_pool *p, int worker)
+{
+    struct dlc_part part = { .worker = worker };
+    size_t n_done = 0;
+
+    for (; take_part(p, &part); n_done++)
+        p->part_fn(p->part_arg, part);
+    if (n_done > 0)
+        finish(p, n_done);
+}
+
+/* Generations of divided jobs may be missed, when others have done all parts; those of jobs for every worker cannot. */
 static void *worker_main(void *arg)
 {
     struct worker *w = arg;
     dlc_pool *p = w->pool;
+    unsigned seen = 0, run_seen = 0;
 
-    for (unsigned seen = 0;; seen++) {
+    for (;;) {
         wait_for_job(p, seen);
+        seen = atomic_load_explicit(&p->generation, memory_order_acquire);
         if (atomic_load_explicit(&p->stop, memory_order_relaxed))
             return NULL;
-        p->fn(p->arg, w->index, p->n_threads);
-        finish_job(p);
+        if (atomic_load_explicit(&p->run_generation, memory_order_acquire) != run_seen) {
+            run_seen++;
+            p->fn(p->arg, w->index, p->n_threads);
+            finish(p, 1);
+        }
+        do_parts(p, w->index);
     }
 }
 
@@ -132,7 +178,7 @@ static void wait_for_workers(dlc_pool *p)
         return;
     pthread_mutex_lock(&p->lock);
     atomic_store(&p->caller_asleep, 1);
-    while (atomic_load(&p->n_running) != 0)
+    while (atomic_load(&p->n_undone) != 0)
         pthread_cond_wait(&p->done, &p->lock);
     atomic_store(&p->caller_asleep, 0);
     pthread_mutex_unlock(&p->lock);
@@ -195,9 +241,31 @@ void dlc_pool_run(dlc_pool *p, void (*fn)(void *arg, int worker, int n_workers),
     }
     p->fn = fn;
     p->arg = arg;
-    atomic_store_explicit(&p->n_running, p->n_threads - 1, memory_order_relaxed);
+    atomic_store_explicit(&p->n_undone, (size_t)p->n_threads - 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&p->run_generation, 1, memory_order_release);
     publish_job(p);
     fn(arg, 0, p->n_threads);
+    wait_for_workers(p);
+}
+
+void dlc_pool_each(dlc_pool *p, dlc_part_fn *fn, void *arg, size_t n, size_t grain)
+{
+    size_t n_parts = (n + grain - 1) / grain;
+
+    if (!p || p->n_threads == 1 || n_parts <= 1) {
+        for (size_t i = 0; i < n; i += grain)
+            fn(arg, (struct dlc_part){ .begin = i, .end = n - i < grain ? n : i + grain });
+        return;
+    }
+    p->part_fn = fn;
+    p->part_arg = arg;
+    p->n = n;
+    p->grain = grain;
+    p->n_parts = n_parts;
+    atomic_store_explicit(&p->n_undone, n_parts, memory_order_relaxed);
+    atomic_store_explicit(&p->n_left, n_parts, memory_order_release);
+    publish_job(p);
+    do_parts(p, 0);
     wait_for_workers(p);
 }
 

@@ -82,6 +82,142 @@ static void a_job_without_a_pool_runs_here(void **state)
     assert_int_equal(atomic_load(&v.n[0]), 1);
 }
 
+/* --- divided jobs ---------------------------------------------------------------------------------------------------
+ */
+
+enum { MAX_ITEMS = 1000, MAX_THREADS = 17 };
+
+struct items {
+    _Atomic int n_done[MAX_ITEMS];
+    _Atomic int busy[MAX_THREADS]; /* a worker does one part at a time */
+    _Atomic int n_wrong;
+    size_t n, grain;
+    int sleep_us, sleeper; /* of this worker, in every part */
+};
+
+static void do_items(void *arg, struct dlc_part part)
+{
+    struct items *j = arg;
+    size_t length = j->n - part.begin < j->grain ? j->n - part.begin : j->grain;
+
+    if (part.begin % j->grain != 0 || part.end != part.begin + length ||
+        atomic_fetch_add(&j->busy[part.worker], 1) != 0)
+        atomic_fetch_add(&j->n_wrong, 1);
+    if (j->sleep_us && part.worker == j->sleeper)
+        nanosleep(&(struct timespec){ .tv_nsec = j->sleep_us * 1000L }, NULL);
+    for (size_t i = part.begin; i < part.end; i++)
+        atomic_fetch_add(&j->n_done[i], 1);
+    atomic_fetch_sub(&j->busy[part.worker], 1);
+}
+
+static void every_part_is_done_once(void **state)
+{
+    static const struct {
+        size_t n, grain;
+        int n_threads, n_jobs, sleep_us, sleeper;
+        const char *why;
+    } rows[] = {
+        { 0, 3, 2, 100, 0, 0, "nothing to do" },
+        { 3, 7, 2, 100, 0, 0, "one part, shorter than the grain" },
+        { 1000, 7, 1, 10, 0, 0, "no thread but the caller" },
+        { 1000, 7, 2, 2000, 0, 0, "a shorter part at the end" },
+        { 5, 1, 2, 20000, 0, 0, "short jobs: workers come late and meet the next one" },
+        { 6, 1, 17, 2000, 0, 0, "more threads than parts and cores" },
+        { 9, 1, 3, 30, 300, 0, "the caller is slow" },
+        { 9, 1, 3, 30, 300, 2, "another is slow" },
+    };
+
+    (void)state;
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        static struct items j;
+        dlc_pool *pool;
+
+        memset(&j, 0, sizeof j);
+        j.n = rows[r].n;
+        j.grain = rows[r].grain;
+        j.sleep_us = rows[r].sleep_us;
+        j.sleeper = rows[r].sleeper;
+        must(dlc_pool_create(&pool, rows[r].n_threads));
+        for (int k = 0; k < rows[r].n_jobs; k++) {
+            dlc_pool_each(pool, do_items, &j, j.n, j.grain);
+            for (size_t i = 0; i < MAX_ITEMS; i++)
+                if (atomic_load(&j.n_done[i]) != (i < j.n ? k + 1 : 0))
+                    fail_msg("%s: item %zu was done %d times in %d jobs", rows[r].why, i, atomic_load(&j.n_done[i]),
+                             k + 1);
+        }
+        if (atomic_load(&j.n_wrong))
+            fail_msg("%s: %d parts not as long as they should be, or two in one worker", rows[r].why,
+                     atomic_load(&j.n_wrong));
+        dlc_pool_destroy(pool);
+    }
+}
+
+/* One worker holds its first part until all other parts are done: with parts dealt beforehand this would not end. */
+struct held {
+    _Atomic int n_done, is_held;
+    _Atomic int by[64];
+    int n_parts;
+};
+
+static void hold_one(void *arg, struct dlc_part part)
+{
+    struct held *h = arg;
+
+    if (part.worker != 0 && atomic_exchange(&h->is_held, 1) == 0)
+        while (atomic_load(&h->n_done) < h->n_parts - 1)
+            sched_yield();
+    else if (part.worker == 0)
+        while (atomic_load(&h->is_held) == 0) /* else the caller might do all before the other is awake */
+            sched_yield();
+    atomic_fetch_add(&h->by[part.worker], 1);
+    atomic_fetch_add(&h->n_done, 1);
+}
+
+static void others_do_what_a_slow_worker_leaves(void **state)
+{
+    struct held h = { .n_parts = 64 };
+    dlc_pool *pool;
+
+    (void)state;
+    must(dlc_pool_create(&pool, 2));
+    dlc_pool_each(pool, hold_one, &h, 64, 1);
+    assert_int_equal(atomic_load(&h.by[0]), 63);
+    assert_int_equal(atomic_load(&h.by[1]), 1);
+    dlc_pool_destroy(pool);
+}
+
+/* Both kinds of job in turns: nobody misses a job for every worker because of parts that others did. */
+static void kinds_of_jobs_mix(void **state)
+{
+    static struct items j = { .n = 4, .grain = 1 };
+    struct visits v = { .sleep_us = 0 };
+    dlc_pool *pool;
+
+    (void)state;
+    must(dlc_pool_create(&pool, 3));
+    for (int k = 0; k < 5000; k++) {
+        dlc_pool_each(pool, do_items, &j, j.n, j.grain);
+        if (k % 3 == 0)
+            dlc_pool_run(pool, visit, &v);
+        for (int w = 0; w < 3; w++)
+            assert_int_equal(atomic_load(&v.n[w]), k / 3 + 1);
+        for (size_t i = 0; i < j.n; i++)
+            assert_int_equal(atomic_load(&j.n_done[i]), k + 1);
+    }
+    dlc_pool_destroy(pool);
+}
+
+static void parts_without_a_pool_are_done_here(void **state)
+{
+    static struct items j = { .n = 10, .grain = 4 };
+
+    (void)state;
+    dlc_pool_each(NULL, do_items, &j, j.n, j.grain);
+    for (size_t i = 0; i < MAX_ITEMS; i++)
+        assert_int_equal(atomic_load(&j.n_done[i]), i < j.n);
+    assert_int_equal(atomic_load(&j.n_wrong), 0);
+}
+
 /* --- pinning ------------------------------------------------------------------------------------------------------ */
 
 #ifdef __linux__
@@ -139,8 +275,10 @@ static void pinned_workers_have_the_cores_in_turn(void **state)
         int how[2];
         const char *why;
     } rows[] = {
-        { { 1, 0 }, "island 0 of one thread" }, { { 1, 1 }, "island 1 of one thread: another core" },
-        { { 2, 0 }, "both cores" },             { { 2, 3 }, "more islands than cores: counted round" },
+        { { 1, 0 }, "island 0 of one thread" },
+        { { 1, 1 }, "island 1 of one thread: another core" },
+        { { 2, 0 }, "both cores" },
+        { { 2, 3 }, "more islands than cores: counted round" },
         { { 8, 5 }, "more threads than cores" },
     };
 
@@ -270,6 +408,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_worker_does_every_job_once),
         cmocka_unit_test(a_job_without_a_pool_runs_here),
+        cmocka_unit_test(every_part_is_done_once),
+        cmocka_unit_test(others_do_what_a_slow_worker_leaves),
+        cmocka_unit_test(kinds_of_jobs_mix),
+        cmocka_unit_test(parts_without_a_pool_are_done_here),
         cmocka_unit_test(pinned_workers_have_the_cores_in_turn),
         cmocka_unit_test(the_tightest_quota_counts),
         cmocka_unit_test(there_is_at_least_one_core),

@@ -8,28 +8,16 @@
 #include "base/pool.h"
 #include "model/model_internal.h"
 
-struct zero_job {
-    float *x;
-    size_t n;
-};
-
-static void zero_part(void *arg, int worker, int n_workers)
+static void zero_part(void *arg, struct dlc_part part)
 {
-    struct zero_job *job = arg;
-    size_t begin, end;
+    float *x = arg;
 
-    dlc_pool_part(&begin, &end, job->n, 1024, worker, n_workers);
-    memset(job->x + begin, 0, (end - begin) * sizeof *job->x);
+    memset(x + part.begin, 0, (part.end - part.begin) * sizeof *x);
 }
 
 void dlc__zero(dlc_backend *be, float *x, size_t n)
 {
-    struct zero_job job = { x, n };
-
-    if (be->pool && n >= (size_t)1 << 16)
-        dlc_pool_run(be->pool, zero_part, &job);
-    else
-        memset(x, 0, n * sizeof *x);
+    dlc_pool_each(be->pool, zero_part, x, n, (size_t)1 << 16);
 }
 
 static dlc_err check_options(const struct dlc_model_options *o)

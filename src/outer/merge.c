@@ -8,8 +8,8 @@
 #define BLOCK ((size_t)2048) /* values: 16 KiB of double sums stay in the first-level cache */
 #define NORM_PARTS ((size_t)512)
 
-/* Squares are summed in at most NORM_PARTS parts of whole blocks, then over the parts in order: threads take whole parts
- * and the sum does not depend on them. */
+/* Squares are summed in at most NORM_PARTS parts of whole blocks, then over the parts in order: threads take whole
+ * parts and the sum does not depend on them. */
 static size_t part_values(size_t n)
 {
     size_t blocks = (n + BLOCK - 1) / BLOCK;
@@ -67,15 +67,14 @@ static void merge_block(const struct job *j, const double *sums, size_t begin, s
         j->codec->params(j->theta_new + begin, j->parts[0].payload, begin, end);
 }
 
-static void merge_part(void *arg, int worker, int n_workers)
+static void merge_part(void *arg, struct dlc_part range)
 {
     const struct job *j = arg;
     double sums[BLOCK];
-    size_t first, last, part = part_values(j->n);
+    size_t part = part_values(j->n);
 
-    dlc_pool_part(&first, &last, j->n, part, worker, n_workers);
-    for (size_t begin = first; begin < last; begin += BLOCK) {
-        size_t end = begin + BLOCK < last ? begin + BLOCK : last;
+    for (size_t begin = range.begin; begin < range.end; begin += BLOCK) {
+        size_t end = begin + BLOCK < range.end ? begin + BLOCK : range.end;
 
         mean_of_block(sums, j, begin, end);
         merge_block(j, sums, begin, end);
@@ -107,7 +106,7 @@ double dlc_merge(float *theta_new, const float *theta_old, float *const state[2]
 
     for (size_t k = 0; k < n_parts; k++)
         j.total_weight += parts[k].weight;
-    dlc_pool_run(pool, merge_part, &j);
+    dlc_pool_each(pool, merge_part, &j, n, part_values(n));
     return norm_of(squares, n);
 }
 
@@ -119,15 +118,14 @@ struct norm_job {
     double *squares;
 };
 
-static void norm_part(void *arg, int worker, int n_workers)
+static void norm_part(void *arg, struct dlc_part range)
 {
     const struct norm_job *j = arg;
     double delta[BLOCK];
-    size_t first, last, part = part_values(j->n);
+    size_t part = part_values(j->n);
 
-    dlc_pool_part(&first, &last, j->n, part, worker, n_workers);
-    for (size_t begin = first; begin < last; begin += BLOCK) {
-        size_t end = begin + BLOCK < last ? begin + BLOCK : last;
+    for (size_t begin = range.begin; begin < range.end; begin += BLOCK) {
+        size_t end = begin + BLOCK < range.end ? begin + BLOCK : range.end;
 
         memset(delta, 0, (end - begin) * sizeof *delta);
         j->codec->decode_add(delta, 1.0, j->payload, j->base, begin, end);
@@ -140,7 +138,7 @@ double dlc_contribution_norm(const struct dlc_codec *codec, const void *payload,
 {
     double squares[NORM_PARTS] = { 0 };
 
-    dlc_pool_run(pool, norm_part, &(struct norm_job){ codec, payload, base, n, squares });
+    dlc_pool_each(pool, norm_part, &(struct norm_job){ codec, payload, base, n, squares }, n, part_values(n));
     return norm_of(squares, n);
 }
 

@@ -195,12 +195,17 @@ static void release(dlc_backend *be, void *p, size_t size_bytes)
 
 const struct dlc_device dlc_device_cpu = { "cpu", create, destroy, alloc, release };
 
-void dlc_cpu_run(struct dlc_cpu *cpu, void (*fn)(void *, int, int), void *arg, size_t n_values)
+void dlc_cpu_each(struct dlc_cpu *cpu, dlc_part_fn *fn, void *arg, size_t n, size_t grain, size_t n_values)
 {
-    enum { SMALL = 4096 }; /* about what one core does while another wakes up */
+    enum { PART_VALUES = 4096 }; /* about what one core does while another wakes up */
+    size_t most = (size_t)cpu->n_threads * DLC_PARTS_PER_THREAD, n_parts = n_values / PART_VALUES;
+    size_t n_grains = (n + grain - 1) / grain;
 
-    if (n_values <= SMALL)
-        fn(arg, 0, 1);
-    else
-        dlc_pool_run(cpu->be.pool, fn, arg);
+    if (n == 0)
+        return;
+    if (cpu->n_threads == 1 || n_parts < 1)
+        n_parts = 1;
+    if (n_parts > most)
+        n_parts = most;
+    dlc_pool_each(cpu->be.pool, fn, arg, n, (n_grains + n_parts - 1) / n_parts * grain);
 }

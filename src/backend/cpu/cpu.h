@@ -49,9 +49,11 @@ dlc_err dlc_cpu_create(dlc_backend **out, const char *isa, const char *matmul, i
 dlc_isa dlc_cpu_best_isa(void);
 const char *dlc_cpu_isa_name(dlc_isa isa);
 
-/* Runs fn on the pool, or on the calling thread alone when there is so little to do that waking others would cost more.
- */
-void dlc_cpu_run(struct dlc_cpu *cpu, void (*fn)(void *arg, int worker, int n_workers), void *arg, size_t n_values);
+enum { DLC_PARTS_PER_THREAD = 4 }; /* who has a slow core leaves parts to the others; at most about so many are made */
+
+/* Divides n items into parts of multiples of `grain` items (dlc_pool_each): as many as DLC_PARTS_PER_THREAD says, or
+ * fewer where a part would cost less than handing it out. n_values says how much work there is in all. */
+void dlc_cpu_each(struct dlc_cpu *cpu, dlc_part_fn *fn, void *arg, size_t n, size_t grain, size_t n_values);
 
 /* Fill the table; one function a file of operations. */
 void dlc_cpu_ops_matmul(struct dlc_ops *ops);

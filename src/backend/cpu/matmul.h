@@ -1,6 +1,6 @@
 /* The one seam to libraries that multiply matrices.
  *
- * ops_matmul.c cuts a product into parts of the output, one a worker of our pool; a library multiplies one part in the
+ * ops_matmul.c cuts a product into tiles of the output; a library multiplies one in the
  * calling thread and starts no threads of its own, so nothing spins against the pool. The inner dimension is never
  * divided between threads. Libraries may allocate when a shape is new to them, outside what dlc_mem_n_allocs counts. */
 #ifndef DLC_BACKEND_CPU_MATMUL_H

@@ -1,4 +1,4 @@
-/* Attention: items (see kernels.h) are dealt out in contiguous runs. */
+/* Attention: items (see kernels.h) are divided into contiguous runs. */
 #include <assert.h>
 
 #include "backend/cpu/cpu.h"
@@ -10,15 +10,12 @@ struct job {
     const float *q, *k, *v, *dy, *y_in, *lse_in;
 };
 
-static void forward(void *arg, int worker, int n_workers)
+static void forward(void *arg, struct dlc_part part)
 {
     const struct job *j = arg;
-    const struct dlc_attention_shape *s = &j->shape;
-    size_t begin, end;
 
-    dlc_pool_part(&begin, &end, s->B * s->K * dlc_attention_n_tiles(s), 1, worker, n_workers);
-    if (begin < end)
-        j->cpu->kernels.attention_fwd(j->y, j->lse, j->q, j->k, j->v, s, begin, end, dlc_cpu_scratch(j->cpu, worker));
+    j->cpu->kernels.attention_fwd(j->y, j->lse, j->q, j->k, j->v, &j->shape, part.begin, part.end,
+                                  dlc_cpu_scratch(j->cpu, part.worker));
 }
 
 static void attention_fwd(dlc_backend *be, float *y, float *lse, const float *q, const float *k, const float *v,
@@ -27,19 +24,15 @@ static void attention_fwd(dlc_backend *be, float *y, float *lse, const float *q,
     struct job job = { .cpu = dlc_cpu_of(be), .shape = { B, T, H, K, D }, .y = y, .lse = lse, .q = q, .k = k, .v = v };
 
     assert(H % K == 0 && D <= DLC_MAX_HEAD_DIM);
-    dlc_cpu_run(job.cpu, forward, &job, B * T * T * H * D);
+    dlc_cpu_each(job.cpu, forward, &job, B * K * dlc_attention_n_tiles(&job.shape), 1, B * T * T * H * D);
 }
 
-static void backward(void *arg, int worker, int n_workers)
+static void backward(void *arg, struct dlc_part part)
 {
     const struct job *j = arg;
-    const struct dlc_attention_shape *s = &j->shape;
-    size_t begin, end;
 
-    dlc_pool_part(&begin, &end, s->B * s->K, 1, worker, n_workers);
-    if (begin < end)
-        j->cpu->kernels.attention_bwd(j->dq, j->dk, j->dv, j->dy, j->q, j->k, j->v, j->y_in, j->lse_in, s, begin, end,
-                                      dlc_cpu_scratch(j->cpu, worker));
+    j->cpu->kernels.attention_bwd(j->dq, j->dk, j->dv, j->dy, j->q, j->k, j->v, j->y_in, j->lse_in, &j->shape,
+                                  part.begin, part.end, dlc_cpu_scratch(j->cpu, part.worker));
 }
 
 static void attention_bwd(dlc_backend *be, float *dq, float *dk, float *dv, const float *dy, const float *q,
@@ -59,7 +52,7 @@ static void attention_bwd(dlc_backend *be, float *dq, float *dk, float *dv, cons
                        .lse_in = lse };
 
     assert(H % K == 0 && D <= DLC_MAX_HEAD_DIM);
-    dlc_cpu_run(job.cpu, backward, &job, B * T * T * H * D);
+    dlc_cpu_each(job.cpu, backward, &job, B * K, 1, B * T * T * H * D);
 }
 
 void dlc_cpu_ops_attention(struct dlc_ops *ops)

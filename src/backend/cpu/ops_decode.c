@@ -9,8 +9,8 @@
 #include "backend/cpu/cpu.h"
 
 enum {
-    COLUMN_GRAIN = 16,               /* of y: workers write to different cache lines */
-    SMALL_PRODUCT_BYTES = 128 << 10, /* of weights: one core has read them when another would have begun */
+    COLUMN_GRAIN = 16, /* of y: workers write to different cache lines */
+    VALUE_BYTES = 32,  /* of weights are read in the time that other operations take for a value */
     SHARE_POSITIONS = 256,
     ROW_TILE = 16
 };
@@ -25,15 +25,13 @@ struct product {
     int accumulate;
 };
 
-static void do_matvec(void *arg, int worker, int n_workers)
+static void do_matvec(void *arg, struct dlc_part part)
 {
     const struct product *j = arg;
-    size_t n, end;
+    size_t n = part.begin, end = part.end;
 
-    dlc_pool_part(&n, &end, j->N, COLUMN_GRAIN, worker, n_workers);
-    if (n < end)
-        j->cpu->kernels.matvec(j->y + n, j->N, j->x, j->w + n * j->K * dlc_dtype_size(j->type), j->R, end - n, j->K,
-                               j->type, j->accumulate);
+    j->cpu->kernels.matvec(j->y + n, j->N, j->x, j->w + n * j->K * dlc_dtype_size(j->type), j->R, end - n, j->K,
+                           j->type, j->accumulate);
 }
 
 static void matvec(dlc_backend *be, float *y, const float *x, const void *w, size_t R, size_t N, size_t K,
@@ -41,10 +39,7 @@ static void matvec(dlc_backend *be, float *y, const float *x, const void *w, siz
 {
     struct product job = { dlc_cpu_of(be), y, x, w, R, N, K, type, accumulate };
 
-    if (R * N * K * dlc_dtype_size(type) <= SMALL_PRODUCT_BYTES)
-        do_matvec(&job, 0, 1);
-    else
-        dlc_pool_run(be->pool, do_matvec, &job);
+    dlc_cpu_each(job.cpu, do_matvec, &job, N, COLUMN_GRAIN, R * N * K * dlc_dtype_size(type) / VALUE_BYTES);
 }
 
 struct attention {
@@ -69,12 +64,11 @@ static void put_row(const struct attention *j, char *cache, const float *x, size
         memcpy(to, from, s->D * sizeof *from);
 }
 
-static void do_put(void *arg, int worker, int n_workers)
+static void do_put(void *arg, struct dlc_part part)
 {
     const struct attention *j = arg;
-    size_t k, end;
+    size_t k = part.begin, end = part.end;
 
-    dlc_pool_part(&k, &end, j->s.K, 1, worker, n_workers);
     for (; k < end; k++) {
         for (size_t r = 0; r < j->s.R; r++) {
             put_row(j, j->keys, j->k, r, k);
@@ -102,12 +96,11 @@ static void attend_item(const struct attention *j, size_t item)
                                      j->q + (first * s->H + kv * G) * s->D, j->keys + cache, j->values + cache, &part);
 }
 
-static void do_attend(void *arg, int worker, int n_workers)
+static void do_attend(void *arg, struct dlc_part part)
 {
     const struct attention *j = arg;
-    size_t item, end;
+    size_t item = part.begin, end = part.end;
 
-    dlc_pool_part(&item, &end, j->s.K * j->n_tiles * j->n_shares, 1, worker, n_workers);
     for (; item < end; item++)
         attend_item(j, item);
 }
@@ -133,12 +126,11 @@ static void merge_row(const struct attention *j, size_t row)
         y[d] /= total;
 }
 
-static void do_merge(void *arg, int worker, int n_workers)
+static void do_merge(void *arg, struct dlc_part part)
 {
     const struct attention *j = arg;
-    size_t row, end;
+    size_t row = part.begin, end = part.end;
 
-    dlc_pool_part(&row, &end, j->s.R * j->s.H, 1, worker, n_workers);
     for (; row < end; row++)
         merge_row(j, row);
 }
@@ -174,32 +166,31 @@ static void attention_cached(dlc_backend *be, float *y, void *keys, void *values
 
     assert(s->H % s->K == 0 && s->R > 0 && s->past + s->R <= s->P);
     divide(&job);
-    dlc_cpu_run(job.cpu, do_put, &job, s->R * s->K * s->D);
-    dlc_cpu_run(job.cpu, do_attend, &job, s->R * (s->past + s->R) * s->H * s->D / 4);
-    dlc_cpu_run(job.cpu, do_merge, &job, s->R * s->H * s->D * job.n_shares / 4);
+    dlc_cpu_each(job.cpu, do_put, &job, s->K, 1, s->R * s->K * s->D);
+    dlc_cpu_each(job.cpu, do_attend, &job, s->K * job.n_tiles * job.n_shares, 1,
+                 s->R * (s->past + s->R) * s->H * s->D / 4);
+    dlc_cpu_each(job.cpu, do_merge, &job, s->R * s->H, 1, s->R * s->H * s->D * job.n_shares / 4);
 }
 
 struct widen {
     struct dlc_cpu *cpu;
     float *y;
     const dlc_bf16 *x;
-    size_t n;
 };
 
-static void do_from_bf16(void *arg, int worker, int n_workers)
+static void do_from_bf16(void *arg, struct dlc_part part)
 {
     const struct widen *j = arg;
-    size_t i, end;
+    size_t i = part.begin, end = part.end;
 
-    dlc_pool_part(&i, &end, j->n, COLUMN_GRAIN, worker, n_workers);
     j->cpu->kernels.from_bf16(j->y + i, j->x + i, end - i);
 }
 
 static void from_bf16(dlc_backend *be, float *y, const dlc_bf16 *x, size_t n)
 {
-    struct widen job = { dlc_cpu_of(be), y, x, n };
+    struct widen job = { dlc_cpu_of(be), y, x };
 
-    dlc_cpu_run(job.cpu, do_from_bf16, &job, n);
+    dlc_cpu_each(job.cpu, do_from_bf16, &job, n, COLUMN_GRAIN, n);
 }
 
 void dlc_cpu_ops_decode(struct dlc_ops *ops)

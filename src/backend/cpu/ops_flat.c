@@ -15,61 +15,59 @@ struct job {
     size_t block;
 };
 
-static void do_add(void *arg, int worker, int n_workers)
+static void do_add(void *arg, struct dlc_part part)
 {
     const struct job *j = arg;
-    size_t i, end;
+    size_t i = part.begin, end = part.end;
 
-    dlc_pool_part(&i, &end, j->n, GRAIN, worker, n_workers);
     j->kernels->add(j->y + i, j->x + i, end - i);
 }
 
 static void add(dlc_backend *be, float *y, const float *x, size_t n)
 {
     struct dlc_cpu *cpu = dlc_cpu_of(be);
+    struct job job = { .kernels = &cpu->kernels, .y = y, .x = x };
 
-    dlc_cpu_run(cpu, do_add, &(struct job){ .kernels = &cpu->kernels, .n = n, .y = y, .x = x }, n);
+    dlc_cpu_each(cpu, do_add, &job, n, GRAIN, n);
 }
 
-static void do_to_bf16(void *arg, int worker, int n_workers)
+static void do_to_bf16(void *arg, struct dlc_part part)
 {
     const struct job *j = arg;
-    size_t i, end;
+    size_t i = part.begin, end = part.end;
 
-    dlc_pool_part(&i, &end, j->n, GRAIN, worker, n_workers);
     j->kernels->to_bf16(j->y_bf16 + i, j->x + i, end - i);
 }
 
 static void to_bf16(dlc_backend *be, dlc_bf16 *y, const float *x, size_t n)
 {
     struct dlc_cpu *cpu = dlc_cpu_of(be);
+    struct job job = { .kernels = &cpu->kernels, .y_bf16 = y, .x = x };
 
-    dlc_cpu_run(cpu, do_to_bf16, &(struct job){ .kernels = &cpu->kernels, .n = n, .y_bf16 = y, .x = x }, n);
+    dlc_cpu_each(cpu, do_to_bf16, &job, n, GRAIN, n);
 }
 
-static void do_swiglu_fwd(void *arg, int worker, int n_workers)
+static void do_swiglu_fwd(void *arg, struct dlc_part part)
 {
     const struct job *j = arg;
-    size_t i, end;
+    size_t i = part.begin, end = part.end;
 
-    dlc_pool_part(&i, &end, j->n, GRAIN, worker, n_workers);
     j->kernels->swiglu_fwd(j->y + i, j->gate + i, j->up + i, end - i);
 }
 
 static void swiglu_fwd(dlc_backend *be, float *y, const float *gate, const float *up, size_t n)
 {
     struct dlc_cpu *cpu = dlc_cpu_of(be);
-    struct job job = { .kernels = &cpu->kernels, .n = n, .y = y, .gate = gate, .up = up };
+    struct job job = { .kernels = &cpu->kernels, .y = y, .gate = gate, .up = up };
 
-    dlc_cpu_run(cpu, do_swiglu_fwd, &job, n);
+    dlc_cpu_each(cpu, do_swiglu_fwd, &job, n, GRAIN, n);
 }
 
-static void do_swiglu_bwd(void *arg, int worker, int n_workers)
+static void do_swiglu_bwd(void *arg, struct dlc_part part)
 {
     const struct job *j = arg;
-    size_t i, end;
+    size_t i = part.begin, end = part.end;
 
-    dlc_pool_part(&i, &end, j->n, GRAIN, worker, n_workers);
     j->kernels->swiglu_bwd(j->dgate + i, j->dup + i, j->y + i, j->dy + i, j->gate + i, j->up + i, end - i);
 }
 
@@ -81,32 +79,30 @@ static void swiglu_bwd(dlc_backend *be, float *dgate, float *dup, float *y, cons
         .kernels = &cpu->kernels, .n = n, .y = y, .dgate = dgate, .dup = dup, .dy = dy, .gate = gate, .up = up
     };
 
-    dlc_cpu_run(cpu, do_swiglu_bwd, &job, n);
+    dlc_cpu_each(cpu, do_swiglu_bwd, &job, n, GRAIN, n);
 }
 
-static void do_adamw(void *arg, int worker, int n_workers)
+static void do_adamw(void *arg, struct dlc_part part)
 {
     const struct job *j = arg;
-    size_t i, end;
+    size_t i = part.begin, end = part.end;
 
-    dlc_pool_part(&i, &end, j->n, GRAIN, worker, n_workers);
     j->kernels->adamw(j->p + i, j->m + i, j->v + i, j->grad + i, end - i, j->adamw);
 }
 
 static void adamw(dlc_backend *be, float *p, float *m, float *v, const float *grad, size_t n, const struct dlc_adamw *a)
 {
     struct dlc_cpu *cpu = dlc_cpu_of(be);
-    struct job job = { .kernels = &cpu->kernels, .n = n, .p = p, .m = m, .v = v, .grad = grad, .adamw = a };
+    struct job job = { .kernels = &cpu->kernels, .p = p, .m = m, .v = v, .grad = grad, .adamw = a };
 
-    dlc_cpu_run(cpu, do_adamw, &job, n);
+    dlc_cpu_each(cpu, do_adamw, &job, n, GRAIN, n);
 }
 
-static void do_sum_squares(void *arg, int worker, int n_workers)
+static void do_sum_squares(void *arg, struct dlc_part part)
 {
     const struct job *j = arg;
-    size_t i, end;
+    size_t i = part.begin, end = part.end;
 
-    dlc_pool_part(&i, &end, (j->n + j->block - 1) / j->block, 1, worker, n_workers);
     for (; i < end; i++) {
         size_t at = i * j->block, n = j->n - at < j->block ? j->n - at : j->block;
 
@@ -124,7 +120,7 @@ static double sum_squares(dlc_backend *be, const float *x, size_t n)
 
     if (n == 0)
         return 0;
-    dlc_cpu_run(cpu, do_sum_squares, &job, n);
+    dlc_cpu_each(cpu, do_sum_squares, &job, (n + block - 1) / block, 1, n);
     for (size_t i = 0; i < (n + block - 1) / block; i++)
         sum += cpu->sum_blocks[i];
     return sum;

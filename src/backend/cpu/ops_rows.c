@@ -17,12 +17,11 @@ struct job {
     const int32_t *tokens;
 };
 
-static void do_embed_fwd(void *arg, int worker, int n_workers)
+static void do_embed_fwd(void *arg, struct dlc_part part)
 {
     const struct job *j = arg;
-    size_t r, end;
+    size_t r = part.begin, end = part.end;
 
-    dlc_pool_part(&r, &end, j->R, 1, worker, n_workers);
     j->cpu->kernels.embed_fwd(j->y + r * j->C, j->tokens + r, j->table, end - r, j->C);
 }
 
@@ -30,32 +29,29 @@ static void embed_fwd(dlc_backend *be, float *y, const int32_t *tokens, const fl
 {
     struct job job = { .cpu = dlc_cpu_of(be), .R = R, .C = C, .y = y, .tokens = tokens, .table = table };
 
-    dlc_cpu_run(job.cpu, do_embed_fwd, &job, R * C);
+    dlc_cpu_each(job.cpu, do_embed_fwd, &job, R, 1, R * C);
 }
 
-static void do_embed_bwd(void *arg, int worker, int n_workers)
+static void do_embed_bwd(void *arg, struct dlc_part part)
 {
     const struct job *j = arg;
-    size_t c, end;
+    size_t c = part.begin, end = part.end;
 
-    dlc_pool_part(&c, &end, j->C, COLUMN_GRAIN, worker, n_workers);
-    if (c < end)
-        j->cpu->kernels.embed_bwd(j->y, j->tokens, j->dy, j->R, j->C, c, end);
+    j->cpu->kernels.embed_bwd(j->y, j->tokens, j->dy, j->R, j->C, c, end);
 }
 
 static void embed_bwd(dlc_backend *be, float *dtable, const int32_t *tokens, const float *dy, size_t R, size_t C)
 {
     struct job job = { .cpu = dlc_cpu_of(be), .R = R, .C = C, .y = dtable, .tokens = tokens, .dy = dy };
 
-    dlc_cpu_run(job.cpu, do_embed_bwd, &job, R * C);
+    dlc_cpu_each(job.cpu, do_embed_bwd, &job, C, COLUMN_GRAIN, R * C);
 }
 
-static void do_rmsnorm_fwd(void *arg, int worker, int n_workers)
+static void do_rmsnorm_fwd(void *arg, struct dlc_part part)
 {
     const struct job *j = arg;
-    size_t r, end;
+    size_t r = part.begin, end = part.end;
 
-    dlc_pool_part(&r, &end, j->R, 1, worker, n_workers);
     j->cpu->kernels.rmsnorm_fwd(j->y + r * j->C, j->inv_rms ? j->inv_rms + r : NULL, j->x + r * j->C, j->g, end - r,
                                 j->C, j->eps);
 }
@@ -65,15 +61,14 @@ static void rmsnorm_fwd(dlc_backend *be, float *y, float *inv_rms, const float *
 {
     struct job job = { .cpu = dlc_cpu_of(be), .R = R, .C = C, .y = y, .inv_rms = inv_rms, .x = x, .g = g, .eps = eps };
 
-    dlc_cpu_run(job.cpu, do_rmsnorm_fwd, &job, R * C);
+    dlc_cpu_each(job.cpu, do_rmsnorm_fwd, &job, R, 1, R * C);
 }
 
-static void do_rmsnorm_bwd(void *arg, int worker, int n_workers)
+static void do_rmsnorm_bwd(void *arg, struct dlc_part part)
 {
     const struct job *j = arg;
-    size_t b, end;
+    size_t b = part.begin, end = part.end;
 
-    dlc_pool_part(&b, &end, (j->R + j->block_rows - 1) / j->block_rows, 1, worker, n_workers);
     for (; b < end; b++) {
         size_t r = b * j->block_rows, n = j->R - r < j->block_rows ? j->R - r : j->block_rows, at = r * j->C;
         float *dg = j->cpu->dg_blocks + b * j->C;
@@ -95,18 +90,17 @@ static void rmsnorm_bwd(dlc_backend *be, float *dx, float *dg, const float *dy, 
     job.block_rows = (R + max_blocks - 1) / max_blocks;
     if (job.block_rows < MIN_BLOCK_ROWS)
         job.block_rows = MIN_BLOCK_ROWS;
-    dlc_cpu_run(cpu, do_rmsnorm_bwd, &job, R * C);
     n_blocks = (R + job.block_rows - 1) / job.block_rows;
+    dlc_cpu_each(cpu, do_rmsnorm_bwd, &job, n_blocks, 1, R * C);
     for (size_t b = 0; b < n_blocks; b++)
         cpu->kernels.add(dg, cpu->dg_blocks + b * C, C);
 }
 
-static void do_rope(void *arg, int worker, int n_workers)
+static void do_rope(void *arg, struct dlc_part part)
 {
     const struct job *j = arg;
-    size_t r, end;
+    size_t r = part.begin, end = part.end;
 
-    dlc_pool_part(&r, &end, j->R, 1, worker, n_workers);
     j->cpu->kernels.rope(j->y, j->table, r, end, j->T, j->pos0, j->C, j->D, j->inverse);
 }
 
@@ -123,15 +117,14 @@ static void rope(dlc_backend *be, float *x, const float *table, size_t R, size_t
                        .y = x,
                        .table = table };
 
-    dlc_cpu_run(job.cpu, do_rope, &job, R * heads * D);
+    dlc_cpu_each(job.cpu, do_rope, &job, R, 1, R * heads * D);
 }
 
-static void do_cross_entropy(void *arg, int worker, int n_workers)
+static void do_cross_entropy(void *arg, struct dlc_part part)
 {
     const struct job *j = arg;
-    size_t r, end;
+    size_t r = part.begin, end = part.end;
 
-    dlc_pool_part(&r, &end, j->R, 1, worker, n_workers);
     j->cpu->kernels.cross_entropy(j->loss + r, j->y + r * j->C, j->tokens + r, end - r, j->C, j->dscale);
 }
 
@@ -142,7 +135,7 @@ static void cross_entropy(dlc_backend *be, float *loss, float *logits, const int
         .cpu = dlc_cpu_of(be), .R = R, .C = V, .loss = loss, .y = logits, .tokens = targets, .dscale = dscale
     };
 
-    dlc_cpu_run(job.cpu, do_cross_entropy, &job, R * V);
+    dlc_cpu_each(job.cpu, do_cross_entropy, &job, R, 1, R * V);
 }
 
 void dlc_cpu_ops_rows(struct dlc_ops *ops)
