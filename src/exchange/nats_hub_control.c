@@ -57,11 +57,15 @@ static void take_packet(struct dlc_nats_hub *h, struct hub_island *isl, const st
     int64_t now_ns = dlc_now_ns();
     struct dlc_note note;
     bool fresh = false;
+    dlc_err err;
 
     isl->traffic.bytes_up += msg->size_bytes;
     if (isl->n_queued >= HUB_QUEUE_MAX)
         return; /* not acknowledged: it comes again when the coordinator has read some */
-    if (dlc_channel_receive(isl->channel, &note, &fresh, msg->bytes, msg->size_bytes, now_ns) != DLC_OK) {
+    err = dlc_channel_receive(isl->channel, &note, &fresh, msg->bytes, msg->size_bytes, now_ns);
+    if (err != DLC_OK) {
+        isl->wants_packet |= err == DLC_ENOTFOUND; /* a new session: it has to be greeted */
+        pthread_cond_signal(&h->due);
         dlc_debug("a packet is ignored: %s", dlc_err_text());
         return;
     }
@@ -259,9 +263,11 @@ static int64_t due_ns(const struct hub_island *isl, int64_t now_ns)
 {
     int64_t due;
 
-    if (!isl->channel || !isl->has_life)
+    if (!isl->channel)
         return INT64_MAX;
-    due = isl->wants_packet ? now_ns : dlc_channel_due_ns(isl->channel);
+    if (isl->wants_packet)
+        return now_ns;
+    due = dlc_channel_due_ns(isl->channel);
     return !isl->alive && due < isl->spoke_ns + DLC_S_NS ? isl->spoke_ns + DLC_S_NS : due;
 }
 
