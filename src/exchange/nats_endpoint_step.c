@@ -160,6 +160,7 @@ static dlc_err take_outer_step(dlc_nats_endpoint *e, const char *path, uint64_t 
 {
     float *theta_new = e->theta[t & 1], *theta_old = e->theta[(t - 1) & 1];
     struct dlc_merge_part part = { .weight = 1.0 };
+    struct dlc_merge merge = { .codec = e->opt.codec, .opt = &e->opt.opt, .n = e->opt.n_params, .t = t };
     struct dlc_file_map map;
 
     if (!e->fact.summed) {
@@ -169,8 +170,7 @@ static dlc_err take_outer_step(dlc_nats_endpoint *e, const char *path, uint64_t 
     DLC_TRY(dlc_file_map_open(&map, path));
     part.payload = map.data;
     if (map.size_bytes == e->fact.update.size_bytes)
-        (void)dlc_merge(theta_new, theta_old, e->state, e->opt.codec, &part, 1, &e->opt.opt, e->opt.n_params, t,
-                        e->opt.pool);
+        (void)dlc_merge(theta_new, theta_old, e->state, NULL, &merge, &part, 1, e->opt.pool);
     dlc_file_map_close(&map);
     return DLC_OK;
 }
