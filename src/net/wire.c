@@ -21,6 +21,7 @@
 #include <sys/random.h>
 
 #include "base/mem.h"
+#include "net/wire_internal.h"
 
 /* Of one subscription, waiting to be read; beyond it messages are dropped, as a wire may. */
 #define PENDING_MESSAGES 65536
@@ -392,6 +393,11 @@ size_t dlc_wire_max_payload(const dlc_wire *w)
 const char *dlc_wire_inbox(const dlc_wire *w)
 {
     return w->inbox;
+}
+
+natsConnection *dlc__wire_connection(dlc_wire *w)
+{
+    return w->nc;
 }
 
 uint64_t dlc_wire_n_refused(const dlc_wire *w)

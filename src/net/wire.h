@@ -1,4 +1,4 @@
-/* One connection to a NATS server, as the exchange uses it: publish, subscribe, request. The only file pair that knows
+/* One connection to a NATS server, as the exchange uses it: publish, subscribe, request. With log.c the only file that knows
  * the client library; what its version cannot do, or does wrongly, is worked around in wire.c and told there.
  *
  * NATS is a wire, not a memory: what is sent may be lost when a connection breaks, and nothing is queued meanwhile.
