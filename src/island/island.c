@@ -84,6 +84,20 @@ void dlc_island_destroy(dlc_island *isl)
     dlc_free(isl);
 }
 
+void dlc_island_describe(const dlc_island *isl, char text[160])
+{
+    const struct dlc_message *a = &isl->assignment;
+
+    text[0] = '\0';
+    if (isl->state == TRAINING)
+        snprintf(text, 160, "outer step %llu, inner step %lld of %lld, loss %.4f", (unsigned long long)a->t,
+                 (long long)isl->n_done, (long long)a->n_steps, isl->loss);
+    else if (isl->state == WAITING)
+        snprintf(text, 160, "contributed to outer step %llu, waiting for the others", (unsigned long long)a->t);
+    else if (isl->state == IDLE)
+        snprintf(text, 160, "waiting for an assignment");
+}
+
 bool dlc_island_has_work(const dlc_island *isl)
 {
     return isl->state == TRAINING;

@@ -77,6 +77,9 @@ dlc_err dlc_island_on_message(dlc_island *isl, const struct dlc_message *m);
 dlc_err dlc_island_leave(dlc_island *isl, const char *reason);
 
 /* True while dlc_island_work would do something; otherwise a message is awaited. */
+/* What it is doing, for people; "" when there is nothing to say. */
+void dlc_island_describe(const dlc_island *isl, char text[160]);
+
 bool dlc_island_has_work(const dlc_island *isl);
 dlc_err dlc_island_work(dlc_island *isl);
 

@@ -95,6 +95,24 @@ void dlc_coord_counts(struct dlc_coord_counts *out, const dlc_coord *c)
     }
 }
 
+const char *dlc_coord_island_state(const dlc_coord *c, int island)
+{
+    static const char *const names[] = { [DLC_ISLAND_AWAY] = "away",   [DLC_ISLAND_READY] = "ready",
+                                         [DLC_ISLAND_TRAINING] = "training", [DLC_ISLAND_DONE] = "done",
+                                         [DLC_ISLAND_LOST] = "lost",   [DLC_ISLAND_LATE] = "late" };
+
+    return names[c->islands[island].state];
+}
+
+int dlc_coord_n_members(const dlc_coord *c)
+{
+    int n = 0;
+
+    for (int i = 0; i < c->cfg.n_islands; i++)
+        n += c->islands[i].member;
+    return n;
+}
+
 int dlc_coord_waiting_for(const dlc_coord *c, int *islands, int max)
 {
     int n = 0;

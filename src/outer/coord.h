@@ -204,6 +204,10 @@ struct dlc_coord_counts {
 };
 void dlc_coord_counts(struct dlc_coord_counts *out, const dlc_coord *c);
 
+/* For status: "away", "ready", "training", "done", "lost" or "late"; and how many members the open round has. */
+const char *dlc_coord_island_state(const dlc_coord *c, int island);
+int dlc_coord_n_members(const dlc_coord *c);
+
 /* Who is waited for: islands of the open round that have not contributed; returns their number, fills at most max. */
 int dlc_coord_waiting_for(const dlc_coord *c, int *islands, int max);
 
