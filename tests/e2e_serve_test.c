@@ -64,7 +64,9 @@ static void wait_for_url(struct scene *s)
     int status;
 
     for (;;) {
-        const char *text = child_text(&out, s->coordinator.out_path), *line = strstr(text, "diloco join '");
+        bool there = dlc_file_exists(s->coordinator.out_path); /* the child makes it */
+        const char *text = there ? child_text(&out, s->coordinator.out_path) : "";
+        const char *line = strstr(text, "diloco join '");
         const char *end = line ? strchr(line + 13, '\'') : NULL;
 
         if (end) {

@@ -36,7 +36,7 @@ void *end__give(void *endpoint)
 
 /* --- fetch -------------------------------------------------------------------------------------------------------- */
 
-typedef enum { GOING, LOST_WAY, GONE, DONE, FAILED } fetch_result;
+typedef enum { GOING, STOPPED, GONE, DONE, FAILED } fetch_result;
 
 static void wait_a_while(dlc_nats_endpoint *e, int64_t ns)
 {
@@ -48,7 +48,8 @@ static void wait_a_while(dlc_nats_endpoint *e, int64_t ns)
     pthread_mutex_unlock(&e->mutex);
 }
 
-static void ask_for_chunks(dlc_nats_endpoint *e, dlc_fetch *f)
+/* False: the way is not there. */
+static bool ask_for_chunks(dlc_nats_endpoint *e, dlc_fetch *f)
 {
     struct dlc_subject subject = dlc_subject_hub_give(e->run);
     uint8_t bytes[DLC_CHUNK_ASK_BYTES];
@@ -58,18 +59,17 @@ static void ask_for_chunks(dlc_nats_endpoint *e, dlc_fetch *f)
     snprintf(reply, sizeof reply, "%s.%s", dlc_wire_inbox(e->bulk), e->identity);
     while (!atomic_load(&e->stop) && dlc_fetch_ask(f, &ask, WINDOW, dlc_now_ns())) {
         dlc_chunk_ask_encode(bytes, &ask);
-        (void)dlc_wire_publish(e->bulk, subject.text, reply, bytes, sizeof bytes);
+        if (dlc_wire_publish(e->bulk, subject.text, reply, bytes, sizeof bytes) != DLC_OK)
+            return false;
     }
+    return true;
 }
 
 static fetch_result take_chunk(dlc_nats_endpoint *e, dlc_fetch *f, const struct dlc_wire_msg *msg)
 {
     bool mine = false, gone = false;
-    dlc_err err;
+    dlc_err err = dlc_fetch_answer(f, msg->bytes, msg->size_bytes, &mine, &gone, dlc_now_ns());
 
-    if (msg->no_responders)
-        return LOST_WAY;
-    err = dlc_fetch_answer(f, msg->bytes, msg->size_bytes, &mine, &gone, dlc_now_ns());
     if (err == DLC_EPEER && mine && gone)
         return GONE;
     if (err != DLC_OK && err != DLC_EPEER)
@@ -81,22 +81,43 @@ static fetch_result take_chunk(dlc_nats_endpoint *e, dlc_fetch *f, const struct 
     return GOING;
 }
 
-static fetch_result go_on(dlc_nats_endpoint *e, dlc_fetch *f, unsigned *epoch)
+/* *absent: nobody answers there, or the way is not there. */
+static fetch_result go_on(dlc_nats_endpoint *e, dlc_fetch *f, bool *absent)
 {
     fetch_result result = GOING;
     struct dlc_wire_msg msg;
     bool got;
 
-    while (result == GOING && !dlc_fetch_is_complete(f)) {
-        if (atomic_load(&e->stop) || *epoch != atomic_load(&e->bulk_epoch))
-            return LOST_WAY;
-        ask_for_chunks(e, f);
-        if (dlc_wire_next(e->chunks, &msg, &got, 50) != DLC_OK)
-            return LOST_WAY;
-        if (!got)
-            continue;
+    *absent = !ask_for_chunks(e, f);
+    if (*absent)
+        return GOING;
+    if (dlc_wire_next(e->chunks, &msg, &got, 50) != DLC_OK)
+        return STOPPED;
+    if (!got)
+        return GOING;
+    *absent = msg.no_responders;
+    if (!msg.no_responders)
         result = take_chunk(e, f, &msg);
-        dlc_wire_msg_free(&msg);
+    dlc_wire_msg_free(&msg);
+    return result;
+}
+
+static fetch_result fetch_all(dlc_nats_endpoint *e, dlc_fetch *f)
+{
+    unsigned epoch = atomic_load(&e->bulk_epoch), now;
+    fetch_result result = GOING;
+    bool absent;
+
+    while (result == GOING && !dlc_fetch_is_complete(f)) {
+        if (atomic_load(&e->stop))
+            return STOPPED;
+        result = go_on(e, f, &absent);
+        now = atomic_load(&e->bulk_epoch);
+        if (absent)
+            wait_a_while(e, ABSENT_NS);
+        if (absent || now != epoch)
+            dlc_fetch_ask_again(f);
+        epoch = now;
     }
     return result;
 }
@@ -104,13 +125,12 @@ static fetch_result go_on(dlc_nats_endpoint *e, dlc_fetch *f, unsigned *epoch)
 /* One try: until it is complete, or has to be opened again. */
 static fetch_result fetch_once(dlc_nats_endpoint *e, const struct dlc_blob_ref *ref, const char *path)
 {
-    unsigned epoch = atomic_load(&e->bulk_epoch);
     fetch_result result = FAILED;
     dlc_fetch *f = NULL;
     dlc_err err = dlc_fetch_create(&f, ref, path);
 
     if (err == DLC_OK) {
-        result = go_on(e, f, &epoch);
+        result = fetch_all(e, f);
         if (result == GOING) {
             err = dlc_fetch_finish(f);
             result = err == DLC_OK ? DONE : FAILED;
@@ -146,8 +166,8 @@ static void fetch_wanted(dlc_nats_endpoint *e)
     e->progress = (struct dlc_fetch_progress){ .size_bytes = ref.size_bytes };
     pthread_mutex_unlock(&e->mutex);
     result = fetch_once(e, &ref, path);
-    if (result == LOST_WAY || result == FAILED)
-        wait_a_while(e, result == FAILED ? FAILED_NS : ABSENT_NS);
+    if (result == FAILED)
+        wait_a_while(e, FAILED_NS);
     pthread_mutex_lock(&e->mutex);
     if (result == GONE)
         on_gone(e);

@@ -10,7 +10,7 @@
 #include "exchange/nats_hub_internal.h"
 
 #define ABSENT_NS (300 * DLC_MS_NS) /* before an island that nobody answers for is asked again */
-#define FAILED_NS (5 * DLC_S_NS)    /* a disk that is full may be less so later */
+#define FAILED_NS (5 * DLC_S_NS)     /* a disk that is full may be less so later */
 #define BAD_MAX 2
 
 /* --- give --------------------------------------------------------------------------------------------------------- */
@@ -33,14 +33,15 @@ void *hub__give(void *hub)
     struct dlc_nats_hub *h = hub;
     struct dlc_buf answer = { 0 };
     struct dlc_wire_msg msg;
-    char inbox[DLC_SUBJECT_SIZE];
+    char inbox[DLC_SUBJECT_SIZE], lead[DLC_SUBJECT_SIZE];
     bool got;
 
     snprintf(inbox, sizeof inbox, "_I.%s.", h->run);
+    snprintf(lead, sizeof lead, "_L.%s.", h->run);
     while (!atomic_load(&h->stop) && dlc_wire_next(h->asks, &msg, &got, 200) == DLC_OK) {
         if (!got)
             continue;
-        if (msg.reply && dlc_subject_after(msg.reply, inbox) &&
+        if (msg.reply && (dlc_subject_after(msg.reply, inbox) || dlc_subject_after(msg.reply, lead)) &&
             dlc_blobs_answer(h->blobs, &answer, &msg, dlc_now_ns()) == DLC_OK &&
             dlc_wire_publish(h->bulk, msg.reply, NULL, answer.data, answer.len) == DLC_OK)
             count_down(h, msg.reply, answer.len);
@@ -52,10 +53,11 @@ void *hub__give(void *hub)
 
 /* --- fetch -------------------------------------------------------------------------------------------------------- */
 
-/* The fetches that run, up to `max`. Those that nobody wants any more end here; those that lost what was under way are
- * opened again. */
+/* The fetches that run and whose island is there. Those that nobody wants any more end here; those that lost what was
+ * under way ask again. */
 static int collect_running(struct dlc_nats_hub *h, int *running)
 {
+    int64_t now_ns = dlc_now_ns();
     int n = 0;
 
     pthread_mutex_lock(&h->mutex);
@@ -64,18 +66,33 @@ static int collect_running(struct dlc_nats_hub *h, int *running)
 
         if (f->state != FETCH_RUNNING)
             continue;
-        if (!f->entry || f->is_stale) { /* the disk's thread closes the file, and goes on or not */
+        if (!f->entry) { /* the disk's thread closes the file */
             f->state = FETCH_OPENING;
-            f->is_stale = false;
             pthread_cond_signal(&h->disk);
-        } else if (h->islands[i].alive) {
-            running[n++] = i;
+            continue;
         }
+        if (!h->islands[i].alive || f->not_before_ns > now_ns)
+            continue;
+        if (f->is_stale)
+            dlc_fetch_ask_again(f->f);
+        f->is_stale = false;
+        running[n++] = i;
     }
     if (n == 0 && !atomic_load(&h->stop))
         dlc_cond_wait_until(&h->fetching, &h->mutex, dlc_now_ns() + 200 * DLC_MS_NS);
     pthread_mutex_unlock(&h->mutex);
     return n;
+}
+
+/* What is under way is lost: it is asked for again a little later. */
+static void mark_stale(struct dlc_nats_hub *h, int island, int64_t wait_ns)
+{
+    struct hub_fetch *f = &h->islands[island].fetch;
+
+    pthread_mutex_lock(&h->mutex);
+    f->is_stale = true;
+    f->not_before_ns = dlc_now_ns() + wait_ns;
+    pthread_mutex_unlock(&h->mutex);
 }
 
 static bool ask_one(struct dlc_nats_hub *h, int island, int window)
@@ -90,8 +107,10 @@ static bool ask_one(struct dlc_nats_hub *h, int island, int window)
         return false;
     dlc_chunk_ask_encode(bytes, &ask);
     snprintf(reply, sizeof reply, "%s.%d", dlc_wire_inbox(h->bulk), island);
-    (void)dlc_wire_publish(h->bulk, subject.text, reply, bytes, sizeof bytes);
-    return true;
+    if (dlc_wire_publish(h->bulk, subject.text, reply, bytes, sizeof bytes) == DLC_OK)
+        return true;
+    mark_stale(h, island, ABSENT_NS);
+    return false;
 }
 
 /* One chunk each in turn, as long as somebody may ask for one more. */
@@ -105,16 +124,6 @@ static void ask_all(struct dlc_nats_hub *h, const int *running, int n)
         for (int k = 0; k < n; k++)
             any |= ask_one(h, running[k], window);
     }
-}
-
-static void mark_stale(struct dlc_nats_hub *h, int island)
-{
-    struct hub_fetch *f = &h->islands[island].fetch;
-
-    pthread_mutex_lock(&h->mutex);
-    f->is_stale = true;
-    f->not_before_ns = dlc_now_ns() + ABSENT_NS;
-    pthread_mutex_unlock(&h->mutex);
 }
 
 /* The island does not have these bytes any more: something newer stands in their place, and it says so. */
@@ -152,7 +161,7 @@ static void take_chunk(struct dlc_nats_hub *h, const struct dlc_wire_msg *msg)
     isl = &h->islands[island];
     f = &isl->fetch;
     if (msg->no_responders) {
-        mark_stale(h, island);
+        mark_stale(h, island, ABSENT_NS);
         return;
     }
     err = dlc_fetch_answer(f->f, msg->bytes, msg->size_bytes, &mine, &gone, dlc_now_ns());
@@ -162,7 +171,7 @@ static void take_chunk(struct dlc_nats_hub *h, const struct dlc_wire_msg *msg)
     }
     if (err != DLC_OK && err != DLC_EPEER) {
         dlc_warn("what island %d sends cannot be kept: %s", island, dlc_err_text());
-        mark_stale(h, island);
+        mark_stale(h, island, FAILED_NS);
         return;
     }
     pthread_mutex_lock(&h->mutex);
@@ -191,7 +200,7 @@ static void take_chunks(struct dlc_nats_hub *h)
     }
 }
 
-static void reopen_after_reconnect(struct dlc_nats_hub *h, unsigned *epoch)
+static void ask_again_after_reconnect(struct dlc_nats_hub *h, unsigned *epoch)
 {
     unsigned now = atomic_load(&h->bulk_epoch);
 
@@ -211,7 +220,7 @@ void *hub__fetch(void *hub)
     unsigned epoch = atomic_load(&h->bulk_epoch);
 
     while (running && !atomic_load(&h->stop)) {
-        reopen_after_reconnect(h, &epoch);
+        ask_again_after_reconnect(h, &epoch);
         n = collect_running(h, running);
         if (n == 0)
             continue;

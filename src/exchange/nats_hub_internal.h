@@ -53,7 +53,7 @@ struct hub_fetch {
     struct dlc_file_map map;
     int n_bad;
     int64_t not_before_ns; /* after a failure, or when nobody was there to answer */
-    bool is_stale;         /* fetch: what is under way is lost; it is opened again */
+    bool is_stale;         /* what is under way is lost: it is asked for again, not before not_before_ns */
     struct dlc_fetch_progress progress;
 };
 

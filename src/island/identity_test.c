@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,7 +34,7 @@ static void the_same_over_its_lives(void **state)
     assert_int_equal(dlc_identity_begin(&first, folder, "run-one"), DLC_OK);
     assert_int_equal(first.incarnation, 1);
     assert_int_equal(strlen(first.identity), 32);
-    strcpy(first.name, "box");
+    snprintf(first.name, sizeof first.name, "box");
     assert_int_equal(dlc_identity_write(&first, folder), DLC_OK);
     assert_int_equal(dlc_identity_begin(&second, folder, "run-one"), DLC_OK);
     assert_string_equal(second.identity, first.identity);

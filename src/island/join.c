@@ -227,7 +227,7 @@ static dlc_err serve(struct join *j)
 
     while (!dlc_island_may_leave(j->island)) {
         if (dlc_stop_asked()) {
-            DLC_TRY(dlc_island_leave(j->island));
+            DLC_TRY(dlc_island_leave(j->island, "stopped by its operator"));
             return dlc_fail(DLC_ESTOPPED, "left in order; the same command comes back as island %s", j->identity.name);
         }
         DLC_TRY(take_message(j, &got));

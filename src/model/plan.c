@@ -2,7 +2,7 @@
  *
  * The same code measures (blocks without memory) and places, so that what is announced is what is allocated. Arrays
  * whose lives do not overlap share memory where that is simple: without training all layers use one set of activations;
- * the backward pass of the MLP and that of attention use the same scratch. */
+ * the head, the backward pass of the MLP and that of attention use the same scratch. */
 #include <math.h>
 
 #include "model/model_internal.h"
@@ -65,10 +65,6 @@ static void plan_backward(struct dlc_model *m, size_t R)
     struct dlc__block *b = &m->blocks[id];
     size_t start, mlp_end;
 
-    s->dx = take_f32(m, id, R * d.C);
-    s->dh = take_f32(m, id, R * d.C);
-    s->dx16 = m->in == DLC_BF16 ? take_bf16(m, id, R * d.C) : NULL;
-
     start = b->size_bytes;
     s->act = take_f32(m, id, R * d.F);
     s->dgate16 = m->in == DLC_BF16 ? take_bf16(m, id, R * d.F) : NULL;
@@ -101,20 +97,33 @@ static void plan_scratch(struct dlc_model *m, size_t R)
     const enum dlc__block_id id = DLC__BLOCK_SCRATCH;
     struct dlc__dims d = dlc__dims(&m->config);
     struct dlc__scratch *s = &m->s;
+    struct dlc__block *b = &m->blocks[id];
     bool training = m->options.training;
+    size_t start, head_end;
 
     m->chunk_rows = chunk_rows(d.V, R);
     s->rope = take_f32(m, id, (size_t)m->options.max_seq * d.D);
     s->loss = take_f32(m, id, R);
-    s->logits = take_f32(m, id, m->chunk_rows * d.V);
-    s->dlogits16 = training && m->in == DLC_BF16 ? take_bf16(m, id, m->chunk_rows * d.V) : NULL;
     s->h = take_f32(m, id, R * d.C);
     s->in16 = m->in == DLC_BF16 ? take_bf16(m, id, R * widest(&d)) : NULL;
     s->inv_f = training ? take_f32(m, id, R) : NULL;
+    s->dx = training ? take_f32(m, id, R * d.C) : NULL;
+    s->dh = training ? take_f32(m, id, R * d.C) : NULL;
+    s->dx16 = training && m->in == DLC_BF16 ? take_bf16(m, id, R * d.C) : NULL;
+
+    /* What the head needs and what layers need is never needed at once. */
+    start = b->size_bytes;
+    s->logits = take_f32(m, id, m->chunk_rows * d.V);
+    s->dlogits16 = training && m->in == DLC_BF16 ? take_bf16(m, id, m->chunk_rows * d.V) : NULL;
+    head_end = b->size_bytes;
+
+    b->size_bytes = start;
     if (training)
         plan_backward(m, R);
     else
         s->act = take_f32(m, id, R * d.F);
+    if (b->size_bytes < head_end)
+        b->size_bytes = head_end;
 }
 
 /* All but x. */

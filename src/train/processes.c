@@ -34,6 +34,8 @@ struct dlc_processes {
     dlc_local *exchange;
     struct dlc_islands_start start;
     char program[DLC_PATH_MAX];
+    char **environment; /* of islands; its last string is `tunables`, the others belong to the system */
+    char *tunables;
     struct process *items;
 };
 
@@ -55,6 +57,32 @@ static dlc_err find_program(char out[DLC_PATH_MAX])
 #endif
 }
 
+/* Matrix libraries allocate and free aligned blocks at every product. glibc cuts the alignment off and keeps the
+ * cuttings for later, one by one, where they stand between free blocks: memory then grows by 10 MB and more a thread,
+ * and by other amounts every time. Without that store of cuttings it does not. */
+#define TUNABLES "GLIBC_TUNABLES"
+#define NO_CUTTINGS "glibc.malloc.tcache_count=0"
+
+static dlc_err make_environment(dlc_processes *p)
+{
+    const char *given = getenv(TUNABLES);
+    size_t n = 0, n_bytes = sizeof TUNABLES "=:" NO_CUTTINGS + (given ? strlen(given) : 0), at = 0;
+
+    while (environ[n])
+        n++;
+    p->environment = dlc_calloc(n + 2, sizeof *p->environment);
+    p->tunables = dlc_alloc(n_bytes);
+    if (!p->environment || !p->tunables)
+        return DLC_ENOMEM;
+    for (size_t i = 0; i < n; i++)
+        if (strncmp(environ[i], TUNABLES "=", sizeof TUNABLES) != 0)
+            p->environment[at++] = environ[i];
+    /* What the user wants comes later and counts. */
+    snprintf(p->tunables, n_bytes, TUNABLES "=" NO_CUTTINGS "%s%s", given ? ":" : "", given ? given : "");
+    p->environment[at] = p->tunables;
+    return DLC_OK;
+}
+
 dlc_err dlc_processes_create(dlc_processes **out, int n_islands, dlc_local *exchange,
                              const struct dlc_islands_start *start)
 {
@@ -70,6 +98,8 @@ dlc_err dlc_processes_create(dlc_processes **out, int n_islands, dlc_local *exch
     p->items = dlc_calloc((size_t)n_islands, sizeof *p->items);
     if (p->items)
         err = find_program(p->program);
+    if (err == DLC_OK)
+        err = make_environment(p);
     if (err != DLC_OK) {
         dlc_processes_destroy(p);
         return err;
@@ -117,6 +147,8 @@ void dlc_processes_destroy(dlc_processes *p)
         if (p->items[i].pid)
             wait_killed(&p->items[i], &status);
     }
+    dlc_free(p->environment);
+    dlc_free(p->tunables);
     dlc_free(p->items);
     dlc_free(p);
 }
@@ -190,9 +222,9 @@ static int raise_fd(int fd)
 static dlc_err spawn(dlc_processes *p, int island, int socket_fd, int memory_fd)
 {
     char index[16], incarnation[16], parent[24], vocab[16];
-    const char *argv[] = { "diloco", "island", "--run", p->start.run_folder, "--run-id", p->start.run_id, "--index", index,
-                           "--incarnation", incarnation, "--parent", parent, "--vocab", vocab, "--data-sha256",
-                           p->start.data_sha256, NULL };
+    const char *argv[] = { "diloco",  "island", "--run",         p->start.run_folder,  "--run-id", p->start.run_id,
+                           "--index", index,    "--incarnation", incarnation,          "--parent", parent,
+                           "--vocab", vocab,    "--data-sha256", p->start.data_sha256, NULL };
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attr;
     sigset_t none, usual;
@@ -216,7 +248,8 @@ static dlc_err spawn(dlc_processes *p, int island, int socket_fd, int memory_fd)
     posix_spawnattr_setpgroup(&attr, 0);
     posix_spawnattr_setsigmask(&attr, &none);
     posix_spawnattr_setsigdefault(&attr, &usual);
-    rc = posix_spawn(&p->items[island].pid, p->program, &actions, &attr, (char *const *)(uintptr_t)argv, environ);
+    rc =
+        posix_spawn(&p->items[island].pid, p->program, &actions, &attr, (char *const *)(uintptr_t)argv, p->environment);
     posix_spawnattr_destroy(&attr);
     posix_spawn_file_actions_destroy(&actions);
     if (rc == 0)

@@ -474,7 +474,7 @@ dlc_err dlc_progress_outer(dlc_progress *p, const struct dlc_record *r, double w
     int contributing = 0;
 
     for (size_t i = 0; i < r->n_members; i++) {
-        contributing += r->members[i].fate == DLC_MEMBER_SUMMED;
+        contributing += r->members[i].fate == DLC_MEMBER_SUMMED || r->members[i].fate == DLC_MEMBER_CARRIED;
         averaged += dlc_ranges_count(&r->members[i].ranges) * (uint64_t)p->config->model.shape.context;
     }
     if (come_and_go(p)) {

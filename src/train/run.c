@@ -64,13 +64,7 @@ static dlc_err begin_eval(struct dlc_run *run, const struct dlc_record *record, 
 
 static dlc_err keep_last(struct dlc_run *run, const struct dlc_record *record)
 {
-    struct dlc_record copy = {
-        .t = record->t, .step = record->step, .n_tokens = record->n_tokens, .n_alive = record->n_alive
-    };
-
-    run->n_contributing = 0;
-    for (size_t i = 0; i < record->n_members; i++)
-        run->n_contributing += record->members[i].fate == DLC_MEMBER_SUMMED;
+    struct dlc_record copy = { .t = record->t, .step = record->step, .n_tokens = record->n_tokens };
 
     dlc_record_fini(&run->last);
     run->last = copy;
@@ -134,6 +128,20 @@ static void on_refused(void *self, int island, uint64_t t, const char *reason)
     dlc_warn("outer step %llu: the contribution of island %d is refused: %s", (unsigned long long)t, island, reason);
 }
 
+static dlc_err on_opened(void *self, const json_t *round)
+{
+    struct dlc_run *run = self;
+
+    dlc_progress_members(run->progress, dlc_coord_n_members(run->core));
+    return dlc_serve_keep_round(run->serve, round);
+}
+
+static void on_dismissed(void *self, int island, const char *reason)
+{
+    (void)self;
+    dlc_warn("island %d is sent away: %s", island, reason);
+}
+
 static void on_suspect(void *self, int island, double waited_s)
 {
     struct dlc_run *run = self;
@@ -175,6 +183,8 @@ static dlc_err open_coordinator(struct dlc_run *run)
                                                    .contribution = on_contribution,
                                                    .refused = on_refused,
                                                    .suspect = on_suspect,
+                                                   .opened = run->serve ? on_opened : NULL,
+                                                   .dismissed = on_dismissed,
                                                    .lost = run->local ? on_lost : NULL };
 
     return dlc_coordinator_create(&run->coordinator, run->core, &run->core_config, run->hub, run->backend->pool,

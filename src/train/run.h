@@ -48,7 +48,6 @@ struct dlc_run {
     double started_s[1024]; /* of each island's process */
     int deaths[1024]; /* of an island in a row, without an outer step in between */
     struct dlc_record last; /* without its lists */
-    int n_contributing;     /* to it */
 };
 
 /* Everything up to the first message; resumes when the folder has history. */

@@ -173,6 +173,10 @@ static struct dlc_coord_config core_config_of(const struct dlc_run *run)
         .wait_for_all = !serves(c), /* a dead island is started again and does its round again */
         .min_islands = serves(c) ? c->outer.min_islands : c->train.islands,
         .quorum = serves(c) ? c->outer.quorum : c->train.islands,
+        .late = c->outer.late,
+        .late_weight = c->outer.late_weight,
+        .aggregate = c->outer.aggregate,
+        .refusals_max = serves(c) ? c->outer.refusals_max : 0,
         .nonfinite_rollbacks_max = c->train.nonfinite == DLC_NONFINITE_ROLLBACK ? c->train.nonfinite_max : 0,
         .publish_before_commit = !serves(c), /* on one machine coordinator and islands die together */
     };
@@ -302,22 +306,22 @@ static dlc_err first_parameters(struct dlc_run *run)
 /* Writes into the run folder, and so comes after what can fail for a new run: that leaves an empty folder. */
 static dlc_err open_core(struct dlc_run *run, bool old)
 {
-    json_t *saved = NULL;
+    json_t *saved = NULL, *round = NULL;
     uint64_t t;
     dlc_err err;
 
     if (!old)
         DLC_TRY(first_parameters(run));
     DLC_TRY(dlc_saver_restore(&run->saver, run->identity.run_id, &t, &saved, &run->last, run->theta));
-    if (t == 0) {
-        if (old)
-            DLC_TRY(first_parameters(run));
-        return dlc_coord_create(&run->core, &run->core_config, run->theta, run->state, run->backend->pool);
-    }
-    err =
-        dlc_coord_resume(&run->core, &run->core_config, run->theta, run->state, run->backend->pool, saved, &run->last);
-    json_decref(saved);
+    if (t == 0 && old)
+        DLC_TRY(first_parameters(run));
+    err = run->serve ? dlc_serve_read_round(&round, run->config->train.out, t) : DLC_OK;
     if (err == DLC_OK)
+        err = dlc_coord_resume(&run->core, &run->core_config, run->theta, run->state, run->backend->pool, saved,
+                               t > 0 ? &run->last : NULL, round);
+    json_decref(saved);
+    json_decref(round);
+    if (err == DLC_OK && t > 0)
         dlc_info("%s: goes on after outer step %llu of %llu, step %lld of %lld", run->config->train.out,
                  (unsigned long long)t, (unsigned long long)dlc_coord_n_rounds(&run->core_config),
                  (long long)run->last.step, (long long)run->config->train.steps);

@@ -5,19 +5,20 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/pool.h"
 #include "base/rss.h"
 #include "island/island_main.h"
 
-/* What a matrix library allocates for itself, a thread: oneDNN packs its rows of one f32 operand, up to 512 columns,
- * and blocks of the other. In an island the C library keeps that for the next product, and some more; in the
- * coordinator it gives it back (cli/cmd_train.c). Measured. oneDNN's bf16 products and the builtin ones keep their
+/* oneDNN's f32 products pack blocks of both operands, a thread, and free them afterwards; islands keep the room for the
+ * next product (train/processes.c), the coordinator does not (cli/cmd_train.c). So many columns of one operand and so
+ * many rows of the other at most, this deep: gemm_info.cpp there. Its bf16 products and the builtin ones keep their
  * panels in memory that is planned elsewhere. */
-#define ONEDNN_F32_KEPT_BYTES ((size_t)9 << 20)
-#define ONEDNN_F32_BLOCK_BYTES ((size_t)3 << 20)
-#define ONEDNN_F32_COLUMNS 512
-/* Working memory of the kernels and of the primitives they compile, as far as it is touched. */
-#define KERNELS_BYTES ((size_t)4 << 20)
+#define ONEDNN_COLUMNS ((size_t)10000)
+#define ONEDNN_ROWS ((size_t)384)
+#define ONEDNN_DEPTH ((size_t)256)
+/* Working memory of the kernels as far as it is touched, a thread: a huge page. */
+#define KERNELS_BYTES ((size_t)2 << 20)
 
 struct plan {
     size_t process, island, coordinator; /* of each process on its own */
@@ -31,24 +32,46 @@ static bool packs(const dlc_backend *backend, dlc_precision precision)
     return strcmp(backend->matmul, "onednn") == 0 && precision == DLC_PRECISION_F32;
 }
 
-static size_t island_kernels_bytes(const struct dlc_run *run)
+static size_t smaller(size_t a, size_t b)
 {
-    return KERNELS_BYTES + (packs(run->backend, run->config->train.precision)
-                                ? (size_t)run->config->system.threads * ONEDNN_F32_KEPT_BYTES
-                                : 0);
+    return a < b ? a : b;
 }
 
-static size_t coordinator_kernels_bytes(const struct dlc_run *run)
+static size_t packed_bytes(size_t n_columns, size_t depth)
 {
-    struct dlc_model_options options = dlc_run_eval_options(run);
-    size_t rows = (size_t)options.max_batch * (size_t)options.max_seq;
-    size_t width = (size_t)run->config->model.shape.d_ffn;
+    return (smaller(n_columns, ONEDNN_COLUMNS) + ONEDNN_ROWS) * smaller(depth, ONEDNN_DEPTH) * sizeof(float);
+}
 
-    if (!packs(run->backend, DLC_PRECISION_F32))
-        return KERNELS_BYTES;
-    width = width < ONEDNN_F32_COLUMNS ? width : ONEDNN_F32_COLUMNS;
-    return KERNELS_BYTES + (size_t)dlc_pool_n_threads(run->backend->pool) * ONEDNN_F32_BLOCK_BYTES +
-           rows * width * sizeof(float);
+/* The head, cut by its columns, or the widest product of a layer. */
+static size_t kernels_bytes(const struct dlc_run *run, dlc_precision precision, int n_threads)
+{
+    const struct dlc_model_config *shape = &run->config->model.shape;
+    size_t n = (size_t)n_threads;
+    size_t head = packed_bytes((size_t)shape->vocab_size / n, (size_t)shape->d_model);
+    size_t layer = packed_bytes((size_t)shape->d_ffn, ONEDNN_DEPTH);
+
+    return n * (KERNELS_BYTES + (packs(run->backend, precision) ? (head > layer ? head : layer) : 0));
+}
+
+static size_t island_kernels_bytes(const struct dlc_run *run)
+{
+    return kernels_bytes(run, run->config->train.precision, run->config->system.threads);
+}
+
+/* A small product of each kind, so that what the library of matrix products makes for itself the first time (code, the
+ * pages of it that are read) is there when the process is measured. */
+static dlc_err warm_up(dlc_backend *be)
+{
+    enum { N = 128 };
+    float *x = dlc_calloc((size_t)2 * N * N, sizeof *x), *y = x + (size_t)N * N;
+
+    if (!x)
+        return DLC_ENOMEM;
+    be->ops->matmul_nt(be, y, x, x, N, N, N, DLC_F32, 0);
+    be->ops->matmul_nn(be, y, x, x, N, N, N, DLC_F32, 0);
+    be->ops->matmul_tn(be, y, x, x, N, N, N, DLC_F32, 1);
+    dlc_free(x);
+    return DLC_OK;
 }
 
 static size_t evaluation_bytes(const struct dlc_run *run)
@@ -87,7 +110,7 @@ static void make_plan(struct plan *p, const struct dlc_run *run)
     p->island = t->params + t->grads + t->moments + t->activations + t->scratch + island_kernels_bytes(run);
     p->coordinator = p->process + p->outer_state + p->evaluation;
     if (p->evaluation)
-        p->coordinator += coordinator_kernels_bytes(run);
+        p->coordinator += kernels_bytes(run, DLC_PRECISION_F32, dlc_pool_n_threads(run->backend->pool));
 }
 
 static double mb(size_t bytes)
@@ -119,6 +142,7 @@ dlc_err dlc_run_say_plan(struct dlc_run *run)
     bool one_process = c->exchange.kind == DLC_EXCHANGE_INPROC;
     struct plan p;
 
+    DLC_TRY(warm_up(run->backend));
     make_plan(&p, run);
     total = k * (one_process ? p.island : p.process + p.island) + p.shared + p.coordinator;
     run->memory.own_planned = one_process ? total : p.coordinator + p.shared;

@@ -118,6 +118,7 @@ static json_t *status(void *self)
     dlc_serve *s = self;
     const struct dlc_run *run = s->run;
     json_t *islands = json_array();
+    struct dlc_coord_counts counts;
     int n_connected = 0;
 
     for (int i = 0; islands && i < s->roster.n; i++) {
@@ -127,13 +128,14 @@ static json_t *status(void *self)
             return NULL;
         }
     }
-    return json_pack("{s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:i, s:i, s:I, s:o, s:f, s:o}", "run",
+    dlc_coord_counts(&counts, run->core);
+    return json_pack("{s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:i, s:i, s:I, s:I, s:o, s:f, s:o}", "run",
                      run->identity.run_id, "version", DLC_PROGRAM_VERSION, "time", dlc_wall_s(), "params",
                      (json_int_t)run->core_config.n_params, "contribution_bytes",
                      (json_int_t)run->core_config.codec->size_bytes(run->core_config.n_params), "outer_step", (json_int_t)dlc_coord_t(run->core), "outer_steps",
                      (json_int_t)dlc_coord_n_rounds(&run->core_config), "step", (json_int_t)run->last.step, "steps",
-                     (json_int_t)run->config->train.steps, "connected", n_connected, "alive", run->last.n_alive,
-                     "contributing", run->n_contributing, "tokens", (json_int_t)run->last.n_tokens, "waiting_for",
+                     (json_int_t)run->config->train.steps, "connected", n_connected, "alive", counts.alive,
+                     "contributing", counts.contributing, "tokens_averaged", (json_int_t)counts.tokens, "tokens", (json_int_t)run->last.n_tokens, "waiting_for",
                      waiting_status(s), "waiting_s",
                      run->first_arrival_s > 0 ? dlc_now_s() - run->first_arrival_s : 0.0, "islands", islands);
 }

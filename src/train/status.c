@@ -84,7 +84,7 @@ dlc_err dlc_status_ask(json_t **out, const char *text, double timeout_s)
 
 static json_t *members_of(const struct dlc_record *r)
 {
-    static const char *const fates[] = { "summed", "dropped", "refused", "late" };
+    static const char *const fates[] = { "summed", "dropped", "refused", "late", "carried" };
     json_t *list = json_array();
 
     for (size_t i = 0; list && i < r->n_members; i++)
@@ -100,7 +100,7 @@ static int n_summed(const struct dlc_record *r)
     int n = 0;
 
     for (size_t i = 0; i < r->n_members; i++)
-        n += r->members[i].fate == DLC_MEMBER_SUMMED;
+        n += r->members[i].fate == DLC_MEMBER_SUMMED || r->members[i].fate == DLC_MEMBER_CARRIED;
     return n;
 }
 
