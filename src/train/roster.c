@@ -33,6 +33,12 @@ static int find_name(const struct dlc_roster *r, const char *name)
 
 /* --- islands.json ------------------------------------------------------------------------------------------------- */
 
+json_t *dlc_roster_island_to_json(const struct dlc_roster_island *isl)
+{
+    return json_pack("{s:s, s:s, s:s, s:I, s:s}", "identity", isl->identity, "name", isl->name, "about", isl->about,
+                     "incarnation", (json_int_t)isl->incarnation, "session", isl->session);
+}
+
 static dlc_err write_roster(const struct dlc_roster *r)
 {
     json_t *list = json_array(), *v = json_pack("{s:o}", "islands", list);
@@ -41,9 +47,7 @@ static dlc_err write_roster(const struct dlc_roster *r)
     for (int i = 0; v && i < r->n; i++) {
         const struct dlc_roster_island *isl = &r->islands[i];
 
-        if (json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:I, s:s}", "identity", isl->identity, "name",
-                                                  isl->name, "about", isl->about, "incarnation",
-                                                  (json_int_t)isl->incarnation, "session", isl->session)) != 0)
+        if (json_array_append_new(list, dlc_roster_island_to_json(isl)) != 0)
             err = dlc_fail(DLC_ENOMEM, "out of memory: %s", r->path);
     }
     if (err == DLC_OK)
@@ -188,4 +192,25 @@ dlc_err dlc_roster_admit(struct dlc_roster *r, const json_t *question, int *inde
     if (err != DLC_OK)
         r->n--;
     return err;
+}
+
+/* --- from another coordinator's --------------------------------------------------------------------------------------- */
+
+dlc_err dlc_roster_put(struct dlc_roster *r, int index, const json_t *island, const char *where)
+{
+    struct dlc_roster_island isl, *known;
+
+    DLC_TRY(read_island(&isl, island, where));
+    if (index < 0 || index > r->n || index >= r->max)
+        return dlc_fail(DLC_EINPUT, "%s: island %d, %d are known here and there is room for %d", where, index, r->n, r->max);
+    known = &r->islands[index];
+    if (index < r->n && strcmp(known->identity, isl.identity) != 0)
+        return dlc_fail(DLC_EINPUT, "%s: island %d is %.8s there and %.8s here: these are two runs", where, index,
+                        isl.identity, known->identity);
+    if (index < r->n && known->incarnation >= isl.incarnation)
+        return DLC_OK;
+    *known = isl;
+    if (index == r->n)
+        r->n++;
+    return write_roster(r);
 }

@@ -36,4 +36,9 @@ int dlc_roster_find(const struct dlc_roster *r, const char *identity); /* -1: no
  * was seen before (a copied folder), the run is full. Any question is safe. Durable on return. */
 dlc_err dlc_roster_admit(struct dlc_roster *r, const json_t *question, int *index);
 
+/* An island as an object (new reference; NULL: out of memory), and back into the roster at its index, where what is there
+ * is older. DLC_EINPUT: no island, or index + 1 are more than there is room for. Durable on return. */
+json_t *dlc_roster_island_to_json(const struct dlc_roster_island *island);
+dlc_err dlc_roster_put(struct dlc_roster *r, int index, const json_t *island, const char *where);
+
 #endif

@@ -94,6 +94,8 @@ static dlc_err on_commit(void *self, const struct dlc_record *record, const json
     if (last)
         measure_islands(run);
     DLC_TRY(dlc_saver_commit(&run->saver, record, saved, theta, last));
+    if (run->serve)
+        DLC_TRY(dlc_serve_keep_record(run->serve, record));
     DLC_TRY(dlc_paused_remove(run->config->train.out));
     DLC_TRY(keep_last(run, record));
     memset(run->deaths, 0, sizeof run->deaths);
@@ -349,6 +351,8 @@ dlc_err dlc_run_loop(struct dlc_run *run)
 {
     if (dlc_coord_is_finished(run->core))
         return already_done(run);
+    if (run->serve)
+        DLC_TRY(dlc_serve_lead(run->serve));
     DLC_TRY(open_coordinator(run));
     DLC_TRY(start_islands(run));
     if (run->serve)

@@ -8,26 +8,14 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "exchange/nats_hub.h"
 #include "island/island_main.h"
-#include "net/nats_server.h"
 #include "net/probe.h"
 #include "net/wire.h"
-#include "train/roster.h"
 #include "train/run.h"
+#include "train/serve_internal.h"
 
 #define WATCH_EVERY_S 2.0
 #define PROBE_LIMIT_S 10.0
-
-struct dlc_serve {
-    struct dlc_run *run;
-    struct dlc_roster roster;
-    dlc_nats_server *server; /* NULL: somebody else's */
-    struct dlc_join_url lead_url, island_url;
-    struct dlc_buf ca_pem;
-    dlc_nats_hub *hub;
-    double watched_s;
-};
 
 /* --- joining ------------------------------------------------------------------------------------------------------ */
 
@@ -64,17 +52,30 @@ static dlc_err make_welcome(json_t **out, const struct dlc_serve *s, int index)
     return err;
 }
 
+static uint32_t last_life(const dlc_serve *s, const json_t *question)
+{
+    const char *identity = json_string_value(json_object_get(question, "identity"));
+    int index = identity ? dlc_roster_find(&s->roster, identity) : -1;
+
+    return index < 0 ? 0 : s->roster.islands[index].incarnation;
+}
+
 static dlc_err admit(void *self, const json_t *question, int *index, json_t **welcome)
 {
     dlc_serve *s = self;
     const struct dlc_roster_island *isl;
+    int n = s->roster.n;
+    uint32_t life;
 
     if (dlc_coord_is_finished(s->run->core))
         return dlc_fail(DLC_EINPUT, "the run is finished: all %lld steps are trained",
                         (long long)s->run->config->train.steps);
     DLC_TRY(check_data(s, question));
+    life = last_life(s, question);
     DLC_TRY(dlc_roster_admit(&s->roster, question, index));
     isl = &s->roster.islands[*index];
+    if (s->roster.n > n || isl->incarnation != life)
+        DLC_TRY(serve__log_island(s, *index));
     dlc_coordinator_set_incarnation(s->run->coordinator, *index, isl->incarnation);
     dlc_info("island %d (%s, %s) joins, life %u", *index, isl->name, isl->about, isl->incarnation);
     return make_welcome(welcome, s, *index);
@@ -140,57 +141,6 @@ static json_t *status(void *self)
                      run->first_arrival_s > 0 ? dlc_now_s() - run->first_arrival_s : 0.0, "islands", islands);
 }
 
-/* --- what is kept between two lives --------------------------------------------------------------------------------- */
-
-static dlc_err next_fence(uint64_t *out, const char *folder)
-{
-    char path[DLC_PATH_MAX];
-    json_t *v = NULL;
-    int64_t last = 0;
-    dlc_err err = DLC_OK;
-
-    DLC_TRY(dlc_path_join(path, folder, "fence.json"));
-    if (dlc_file_exists(path)) {
-        DLC_TRY(dlc_json_read_file(&v, path, 4096));
-        err = dlc_json_get_int(&last, v, "fence", 0, INT64_MAX - 1, path);
-        json_decref(v);
-    }
-    if (err != DLC_OK)
-        return err;
-    v = json_pack("{s:I}", "fence", (json_int_t)last + 1);
-    err = v ? dlc_json_write_file(path, v) : dlc_fail(DLC_ENOMEM, "out of memory: %s", path);
-    json_decref(v);
-    *out = (uint64_t)last + 1;
-    return err;
-}
-
-dlc_err dlc_serve_keep_round(dlc_serve *s, const json_t *round)
-{
-    char path[DLC_PATH_MAX];
-
-    DLC_TRY(dlc_path_join(path, s->run->config->train.out, "round.json"));
-    return dlc_json_write_file(path, round);
-}
-
-dlc_err dlc_serve_read_round(json_t **out, const char *run_folder, uint64_t t)
-{
-    char path[DLC_PATH_MAX];
-    json_t *v = NULL;
-    int64_t of;
-    dlc_err err;
-
-    *out = NULL;
-    DLC_TRY(dlc_path_join(path, run_folder, "round.json"));
-    if (!dlc_file_exists(path))
-        return DLC_OK;
-    DLC_TRY(dlc_json_read_file(&v, path, (size_t)64 << 20));
-    err = dlc_json_get_int(&of, v, "t", 1, INT64_MAX, path);
-    if (err == DLC_OK && (uint64_t)of == t + 1)
-        *out = json_incref(v);
-    json_decref(v);
-    return err;
-}
-
 /* --- server and hub ------------------------------------------------------------------------------------------------- */
 
 static dlc_err start_own_server(dlc_serve *s, const char *folder)
@@ -236,9 +186,9 @@ static dlc_err open_hub(dlc_serve *s, const char *folder)
                                             .self = s,
                                             .admit = admit,
                                             .status = status,
-                                            .record_line = record_line };
+                                            .record_line = record_line,
+                                            .fence = dlc_leader_fence(s->leader) };
 
-    DLC_TRY(next_fence(&options.fence, folder));
     return dlc_nats_hub_create(&s->hub, &options);
 }
 
@@ -265,6 +215,7 @@ static dlc_err open_all(dlc_serve *s, bool old)
     DLC_TRY(dlc_mkdir_p(exchange));
     DLC_TRY(dlc_roster_open(&s->roster, out, dlc_config_n_identities(s->run->config)));
     DLC_TRY(s->run->options.serve.nats ? use_server(s) : start_own_server(s, nats));
+    DLC_TRY(serve__take_lease(s, exchange));
     return open_hub(s, exchange);
 }
 
@@ -291,6 +242,7 @@ void dlc_serve_close(dlc_serve *s, bool leaving)
     if (!s)
         return;
     dlc_nats_hub_destroy(s->hub, leaving);
+    dlc_leader_close(s->leader, true);
     dlc_nats_server_stop(s->server);
     dlc_roster_close(&s->roster);
     dlc_buf_fini(&s->ca_pem);
@@ -316,8 +268,9 @@ void dlc_serve_say_join(const dlc_serve *s)
     dlc_buf_fini(&url);
 }
 
-dlc_err dlc_serve_turn(dlc_serve *s)
+dlc_err serve__watch(void *serve)
 {
+    dlc_serve *s = serve;
     bool restarted = false;
 
     if (!s->server || dlc_now_s() - s->watched_s < WATCH_EVERY_S)
@@ -327,6 +280,12 @@ dlc_err dlc_serve_turn(dlc_serve *s)
     if (restarted)
         dlc_warn("nats-server was gone and is started again; islands come back by themselves");
     return DLC_OK;
+}
+
+dlc_err dlc_serve_turn(dlc_serve *s)
+{
+    DLC_TRY(dlc_leader_check(s->leader));
+    return serve__watch(s);
 }
 
 bool dlc_serve_is_quiet(dlc_serve *s)

@@ -21,7 +21,16 @@ dlc_hub *dlc_serve_hub(dlc_serve *s);
 /* The line to paste on other machines, on standard output. */
 void dlc_serve_say_join(const dlc_serve *s);
 
-/* Every now and then: restarts a server that died, says what an operator wants to know. */
+/* Before the coordinator says its first word: nobody who led before can write any more, and the history here is the run's.
+ * DLC_EPEER otherwise. The core stands. */
+dlc_err dlc_serve_lead(dlc_serve *s);
+bool dlc_serve_leads(dlc_serve *s); /* false: somebody else has taken over */
+
+/* Record t is durable here and its update stands in the hub: now for the others' eyes. DLC_EPEER: somebody else leads, and
+ * nobody may hear of this record. */
+dlc_err dlc_serve_keep_record(dlc_serve *s, const struct dlc_record *record);
+
+/* Every now and then: restarts a server that died, says what an operator wants to know. DLC_EPEER: somebody else leads. */
 dlc_err dlc_serve_turn(dlc_serve *s);
 
 /* Until every island has acknowledged that the run is over, at most so long. */

@@ -3,6 +3,7 @@
 #define DLC_TRAIN_TRAIN_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/err.h"
 #include "config/config.h"
@@ -13,6 +14,7 @@ struct dlc_serve_options {
     const char *nats_program; /* NULL: nats-server from the usual places */
     const char *listen;       /* "HOST:PORT"; NULL: every address */
     bool insecure, loopback;
+    uint64_t seen_lease; /* of a standby: dlc_leader_options.seen_seq; 0: none was seen */
 };
 
 struct dlc_train_options {
