@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/err.h"
 
@@ -34,9 +35,13 @@ bool dlc_wire_is_built(void);
 
 /* DLC_EPEER: not reachable, refused, another certificate; the text says which. Afterwards it reconnects by itself. */
 dlc_err dlc_wire_connect(dlc_wire **out, const struct dlc_wire_options *options);
-void dlc_wire_close(dlc_wire *w); /* accepts NULL; ends every wait on it */
+/* Ends every wait on it, for good: from now on calls return DLC_EPEER. Accepts NULL. With threads on the connection: stop,
+ * join them, close; or close alone when none of them calls again after its first DLC_EPEER. */
+void dlc_wire_stop(dlc_wire *w);
+void dlc_wire_close(dlc_wire *w); /* accepts NULL; stops, and waits for the calls that are under way */
 bool dlc_wire_is_connected(const dlc_wire *w); /* never blocks */
 size_t dlc_wire_max_payload(const dlc_wire *w); /* of the server, bytes; never blocks */
+uint64_t dlc_wire_n_refused(const dlc_wire *w); /* times the server said that this user may not; comes a moment later */
 
 /* For the life of the connection: subscribe first, then let traffic come. */
 dlc_err dlc_wire_subscribe(dlc_wire_sub **out, dlc_wire *w, const char *subject);
@@ -57,8 +62,8 @@ void dlc_wire_msg_free(struct dlc_wire_msg *m);
 /* DLC_EPEER while there is no connection: nothing was sent and nothing will be. */
 dlc_err dlc_wire_publish(dlc_wire *w, const char *subject, const char *reply, const void *bytes, size_t size_bytes);
 
-/* A subject below which this connection receives replies ("_I.<run>.<random>"), for its whole life: subscribe to
- * "<inbox>.>" and use "<inbox>.<anything>" as reply. */
+/* A subject below which this connection receives replies, for its whole life: "_I.<run>.<random>", with "_L" for the user
+ * "lead". Subscribe to "<inbox>.>" and use "<inbox>.<anything>" as reply. */
 const char *dlc_wire_inbox(const dlc_wire *w);
 
 /* Ask and wait: for the few small questions before and beside a run. *got false: no answer in time. */
