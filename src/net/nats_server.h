@@ -14,18 +14,22 @@ struct dlc_nats_server_options {
     const char *folder;  /* <run folder>/nats; made when missing; secrets and port in it are used again */
     const char *run;     /* run id */
     const char *program; /* NULL: "nats-server" from PATH, then /usr/sbin, /usr/local/bin */
-    const char *listen;  /* "HOST:PORT"; NULL: every address, port 4222 or the next free one, kept over restarts */
+    const char *listen;  /* "HOST:PORT", "HOST" or ":PORT"; NULL: every address, port 4222 or the next free one, kept over
+                          * restarts. A HOST that is not this machine's is where others reach it: it listens everywhere */
     bool insecure;       /* no TLS; the secrets stay */
     bool loopback;       /* 127.0.0.1 only */
 };
 
-/* Returns once the server answers. DLC_EUSAGE: no such program (says the package's name); DLC_EPEER: it does not start,
- * with the last line of its log. */
+/* Returns once the server answers. DLC_EUSAGE: no such program (says the package's name); DLC_EINPUT: another process has
+ * the folder; DLC_EPEER: it does not start, with the last line of its log.
+ *
+ * The server ends with the thread that started it last (so that it never outlives us, whatever happens): start and watch
+ * belong to one thread that lives as long as the run. */
 dlc_err dlc_nats_server_start(dlc_nats_server **out, const struct dlc_nats_server_options *options);
 void dlc_nats_server_stop(dlc_nats_server *s); /* accepts NULL */
 
-/* To be called every now and then (it never blocks for long): starts the server again when it died or does not answer.
- * *restarted tells. */
+/* To be called every second or so; it does not wait. Starts the server again when it died or has not answered for 15 s
+ * (*restarted tells), at the same port. DLC_EPEER: that did not help several times. */
 dlc_err dlc_nats_server_watch(dlc_nats_server *s, bool *restarted);
 
 /* For the coordinator's own connections (127.0.0.1) and for islands (host: the first address that others can reach, or
