@@ -23,9 +23,9 @@
 
 #define FIRST_PORT 4222
 #define LAST_PORT 4321
-#define LOCK_PATIENCE_S 5.0
+#define LOCK_PATIENCE_S 3.0
 #define START_PATIENCE_S 20.0
-#define SILENCE_LIMIT_S 10.0 /* without an answer, while the process lives */
+#define SILENCE_LIMIT_S 10.0
 #define GIVE_UP_AFTER 8      /* restarts in a row without an answer in between */
 #define PRUNE_INTERVAL_S 60.0
 
@@ -40,7 +40,7 @@ struct dlc_nats_server {
     int lock_fd;
     pid_t pid; /* 0: none */
     dlc_wire *wire; /* the leader's, always open: whether the server answers can be read off it at any time */
-    double heard_s, spawned_s, pruned_s;
+    double silence_s, heard_s, spawned_s, pruned_s;
     int n_restarts; /* since it last answered */
     uint64_t log_from;
 };
@@ -391,6 +391,7 @@ dlc_err dlc_nats_server_start(dlc_nats_server **out, const struct dlc_nats_serve
     if (!s)
         return DLC_ENOMEM;
     s->lock_fd = -1;
+    s->silence_s = options->silence_s > 0 ? options->silence_s : SILENCE_LIMIT_S;
     snprintf(s->lead_url.run, sizeof s->lead_url.run, "%s", options->run);
     err = start(s, options);
     if (err != DLC_OK) {
@@ -450,7 +451,7 @@ dlc_err dlc_nats_server_watch(dlc_nats_server *s, bool *restarted)
     if (dlc_wire_is_connected(s->wire)) {
         s->heard_s = now_s;
         s->n_restarts = 0;
-    } else if (now_s > s->heard_s + SILENCE_LIMIT_S) {
+    } else if (now_s > s->heard_s + s->silence_s) {
         dlc__nats_end(s->pid, 0); /* a server that hangs does not listen to SIGTERM either */
         s->pid = 0;
         return restart(s, restarted);

@@ -18,6 +18,7 @@ struct dlc_nats_server_options {
                           * restarts. A HOST that is not this machine's is where others reach it: it listens everywhere */
     bool insecure;       /* no TLS; the secrets stay */
     bool loopback;       /* 127.0.0.1 only */
+    double silence_s;    /* without a connection while the process lives: it is replaced; 0: 10 s */
 };
 
 /* Returns once the server answers. DLC_EUSAGE: no such program (says the package's name); DLC_EINPUT: another process has
@@ -28,8 +29,8 @@ struct dlc_nats_server_options {
 dlc_err dlc_nats_server_start(dlc_nats_server **out, const struct dlc_nats_server_options *options);
 void dlc_nats_server_stop(dlc_nats_server *s); /* accepts NULL */
 
-/* To be called every second or so; it does not wait. Starts the server again when it died or has not answered for 15 s
- * (*restarted tells), at the same port. DLC_EPEER: that did not help several times. */
+/* To be called every second or so; it does not wait. Starts the server again when it died or does not answer, which takes
+ * 4 to 6 s to see and silence_s to be sure of (*restarted tells), at the same port. DLC_EPEER: that did not help several times. */
 dlc_err dlc_nats_server_watch(dlc_nats_server *s, bool *restarted);
 
 /* For the coordinator's own connections (127.0.0.1) and for islands (host: the first address that others can reach, or
