@@ -1,11 +1,18 @@
 /* Messages in order and exactly once over a road that loses, repeats and delays whole packets (NATS core publish).
  *
- * Each end numbers what it sends and repeats what is not acknowledged. A packet holds a note (who I am, where I stand),
- * the acknowledgement of what came, and all messages under way, oldest first, as far as they fit. A packet without
- * messages is the heartbeat, and one a second is always due, so that nothing depends on a single packet.
+ * Each end numbers its packets and its messages. A packet holds a note (who I am, where I stand), the number of the last
+ * message that came, the highest number of a packet that came (the echo), and messages. One without messages is the
+ * heartbeat, and one a second is always due, so that nothing depends on a single packet.
  *
- * An end has a session, drawn at random when its process (or its leadership) begins. Two ends are joined when each has
- * seen the other's session; a new session of the peer begins everything afresh: numbers, and what was under way.
+ * A message is repeated when the peer has echoed the packet that held it, or a later one, and has not acknowledged it:
+ * then it was lost (or the road changed the order), and on a road that keeps the order nothing is ever repeated while the
+ * first copy can still be under way, however long the queues are. An empty packet asks when no acknowledgement came
+ * within a time drawn from the round trips seen.
+ *
+ * An end has a session, drawn at random when its process (or its leadership) begins. A session of the peer is joined
+ * once it has echoed a packet that was addressed to it by name: so it lives now, and late packets of an earlier life
+ * never take its place. A new session begins everything afresh: numbers, and what was under way, in both directions; the
+ * one before it is given up for good.
  *
  * Pure: bytes and time in, bytes out. One thread, or the caller's lock. docs/protocol.md has the layout. Received bytes
  * may be anything. */
@@ -20,7 +27,7 @@
 #include "base/digest.h"
 #include "exchange/message.h"
 
-#define DLC_PACKET_MAX_BYTES 131072 /* holds two of the longest messages; far below any server's max_payload */
+#define DLC_PACKET_MAX_BYTES (131072 + 1024) /* holds two of the longest messages; far below any server's max_payload */
 #define DLC_HEARTBEAT_NS 1000000000LL
 
 /* Bytes that are fetched by their digest: a contribution, an update, a snapshot. */
@@ -46,18 +53,26 @@ typedef struct dlc_channel dlc_channel;
 dlc_err dlc_channel_create(dlc_channel **out, uint64_t session);
 void dlc_channel_destroy(dlc_channel *c); /* accepts NULL */
 
-/* Queues m (encoded; m stays the caller's). DLC_EPEER: over 4 MiB wait for a peer that does not acknowledge. */
+/* Queues m (encoded; m stays the caller's). Before the first peer it waits for it; what waits when a peer's place is
+ * taken by a new session is dropped, and the caller says again what matters. DLC_EPEER: over 4 MiB wait for a peer that
+ * does not acknowledge. */
 dlc_err dlc_channel_send(dlc_channel *c, const struct dlc_message *m);
 
-/* When the next packet is due: at once (<= now) after a send or when an acknowledgement is owed, after a time-out drawn
- * from the round trips seen when something was not acknowledged, and a heartbeat after the last packet at the latest. */
+/* When the next packet is due: at once (0) after a send, when an acknowledgement or an answer to a new session is owed;
+ * after a time drawn from the round trips seen (at least 0.2 s) when something was not acknowledged; and a heartbeat
+ * after the last packet at the latest. Ask again after each packet and each receive, whatever it returned. */
 int64_t dlc_channel_due_ns(const dlc_channel *c);
 
 /* The packet to send now, in place of out's content. */
 dlc_err dlc_channel_packet(dlc_channel *c, struct dlc_buf *out, const struct dlc_note *note, int64_t now_ns);
 
-/* Takes a packet. *note: what it says. *fresh: the peer began a new session with it. DLC_EPEER: not a packet of ours,
- * another version, or of a session that was given up (*stale); nothing changed. */
+/* The note of a packet, for who must know it before the channel does: an island gives a packet of a lower fence to no
+ * channel. DLC_EPEER: not a packet of ours. */
+dlc_err dlc_channel_peek(struct dlc_note *note, const void *bytes, size_t size_bytes);
+
+/* Takes a packet. *note: the newest that this session said. *fresh: the peer's new session was joined by this packet.
+ * DLC_ENOTFOUND: of a session that is not joined yet; the packets due next do that, and *note says nothing.
+ * DLC_EPEER: not a packet of ours, another version, or of a session that was given up; nothing changed. */
 dlc_err dlc_channel_receive(dlc_channel *c, struct dlc_note *note, bool *fresh, const void *bytes, size_t size_bytes,
                             int64_t now_ns);
 
