@@ -120,6 +120,27 @@ static void write_is_all_or_nothing(void **state)
     dlc_buf_fini(&b);
 }
 
+static void a_rename_replaces_durably(void **state)
+{
+    struct dlc_buf b = { 0 };
+    char from[DLC_PATH_MAX], to[DLC_PATH_MAX], none[DLC_PATH_MAX];
+
+    (void)state;
+    assert_int_equal(dlc_path_join(from, folder, "renamed.part"), DLC_OK);
+    assert_int_equal(dlc_path_join(to, folder, "renamed"), DLC_OK);
+    assert_int_equal(dlc_path_join(none, folder, "no-folder/renamed"), DLC_OK);
+    assert_int_equal(dlc_file_rename_durable(to, from), DLC_ENOTFOUND);
+    assert_int_equal(dlc_file_write_atomic(to, "old", 3), DLC_OK);
+    assert_int_equal(dlc_file_write_atomic(from, "new", 3), DLC_OK);
+    assert_int_equal(dlc_file_rename_durable(none, from), DLC_EIO);
+    assert_true(dlc_file_exists(from));
+    assert_int_equal(dlc_file_rename_durable(to, from), DLC_OK);
+    assert_false(dlc_file_exists(from));
+    assert_int_equal(dlc_file_read(&b, to, 10), DLC_OK);
+    assert_string_equal(b.data, "new");
+    dlc_buf_fini(&b);
+}
+
 static void a_file_is_mapped_whole(void **state)
 {
     struct dlc_file_map map;
@@ -295,6 +316,7 @@ int main(void)
         cmocka_unit_test(cursor_stays_failed_past_its_end),
         cmocka_unit_test(sha256_known_answer),
         cmocka_unit_test(write_is_all_or_nothing),
+        cmocka_unit_test(a_rename_replaces_durably),
         cmocka_unit_test(a_file_is_mapped_whole),
         cmocka_unit_test(lock_names_its_holder),
         cmocka_unit_test(json_text_is_whole_or_not_made),

@@ -217,6 +217,26 @@ dlc_err dlc_file_writer_commit(struct dlc_file_writer *w)
     return dlc_fsync_folder(folder);
 }
 
+dlc_err dlc_file_rename_durable(const char *to, const char *from)
+{
+    char folder[DLC_PATH_MAX];
+    int fd = open(from, O_RDONLY | O_CLOEXEC);
+    int rc;
+
+    if (fd < 0)
+        return dlc_fail_errno(errno == ENOENT ? DLC_ENOTFOUND : DLC_EIO, "%s", from);
+    rc = fsync(fd);
+    if (rc != 0)
+        dlc_fail_errno(DLC_EIO, "%s: cannot be made durable", from);
+    close(fd);
+    if (rc != 0)
+        return DLC_EIO;
+    if (rename(from, to) != 0)
+        return dlc_fail_errno(DLC_EIO, "%s: cannot be put in place", to);
+    parent_folder(folder, to);
+    return dlc_fsync_folder(folder);
+}
+
 dlc_err dlc_file_write_atomic(const char *path, const void *data, size_t size_bytes)
 {
     struct dlc_file_writer w;

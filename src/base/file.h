@@ -56,6 +56,10 @@ dlc_err dlc_file_writer_commit(struct dlc_file_writer *w);
 dlc_err dlc_file_writer_place(struct dlc_file_writer *w);
 void dlc_file_writer_abort(struct dlc_file_writer *w);
 
+/* A file that was written under another name in the same folder takes its place, durably: fsync, rename, fsync folder.
+ * On failure `from` stays. */
+dlc_err dlc_file_rename_durable(const char *to, const char *from);
+
 /* Appends one line (a '\n' is added) and fsyncs when `durable`. A torn last line of an earlier crash is the reader's
  * business: readers ignore a last line without '\n'. */
 dlc_err dlc_file_append_line(const char *path, const char *line, bool durable);
