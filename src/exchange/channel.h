@@ -1,18 +1,18 @@
 /* Messages in order and exactly once over a road that loses, repeats and delays whole packets (NATS core publish).
  *
- * Each end numbers its packets and its messages. A packet holds a note (who I am, where I stand), the number of the last
- * message that came, the highest number of a packet that came (the echo), and messages. One without messages is the
- * heartbeat, and one a second is always due, so that nothing depends on a single packet.
+ * Each end numbers its packets and its messages. A packet holds a note (who I am, where I stand), the number of the
+ * last message that came, the highest number of a packet that came (the echo), and messages. One without messages is
+ * the heartbeat, and one a second is always due, so that nothing depends on a single packet.
  *
- * A message is repeated when the peer has echoed the packet that held it, or a later one, and has not acknowledged it:
- * then it was lost (or the road changed the order), and on a road that keeps the order nothing is ever repeated while the
- * first copy can still be under way, however long the queues are. An empty packet asks when no acknowledgement came
- * within a time drawn from the round trips seen.
+ * A message is repeated when the peer has echoed the packet that held it, or a later one, and has not acknowledged
+ * it: then it was lost (or the road changed the order). On a road that keeps the order nothing is ever repeated while
+ * the first copy can still be under way, however long the queues are. An empty packet asks when no acknowledgement
+ * came within a time drawn from the round trips seen.
  *
  * An end has a session, drawn at random when its process (or its leadership) begins. A session of the peer is joined
  * once it has echoed a packet that was addressed to it by name: so it lives now, and late packets of an earlier life
- * never take its place. A new session begins everything afresh: numbers, and what was under way, in both directions; the
- * one before it is given up for good.
+ * never take its place. A new session begins everything afresh: numbers, and what was under way, in both directions;
+ * the one before it is given up for good.
  *
  * Pure: bytes and time in, bytes out. One thread, or the caller's lock. docs/protocol.md has the layout. Received bytes
  * may be anything. */
@@ -27,7 +27,7 @@
 #include "base/digest.h"
 #include "exchange/message.h"
 
-#define DLC_PACKET_MAX_BYTES (131072 + 1024) /* holds two of the longest messages; far below any server's max_payload */
+#define DLC_PACKET_MAX_BYTES (131072 + 1024) /* two of the longest messages; far below any server's max_payload */
 #define DLC_HEARTBEAT_NS 1000000000LL
 
 /* Bytes that are fetched by their digest: a contribution, an update, a snapshot. */
@@ -58,9 +58,9 @@ void dlc_channel_destroy(dlc_channel *c); /* accepts NULL */
  * does not acknowledge. */
 dlc_err dlc_channel_send(dlc_channel *c, const struct dlc_message *m);
 
-/* When the next packet is due: at once (0) after a send, when an acknowledgement or an answer to a new session is owed;
- * after a time drawn from the round trips seen (at least 0.2 s) when something was not acknowledged; and a heartbeat
- * after the last packet at the latest. Ask again after each packet and each receive, whatever it returned. */
+/* When the next packet is due: at once (0) after a send, when an acknowledgement or an answer to a new session is
+ * owed; after a time drawn from the round trips seen (at least 0.2 s) when something was not acknowledged; and a
+ * heartbeat after the last packet at the latest. Ask again after each packet and each receive, whatever it returned. */
 int64_t dlc_channel_due_ns(const dlc_channel *c);
 
 /* The packet to send now, in place of out's content. */

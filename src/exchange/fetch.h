@@ -22,13 +22,12 @@ struct dlc_chunk_ask {
 void dlc_chunk_ask_encode(uint8_t out[DLC_CHUNK_ASK_BYTES], const struct dlc_chunk_ask *ask);
 dlc_err dlc_chunk_ask_decode(struct dlc_chunk_ask *out, const void *bytes, size_t size_bytes);
 
-/* The answer: header and chunk `ask->index` of the `size_bytes` at `bytes`, in place of out's content. DLC_EPEER: there is
- * no such chunk. bytes NULL: "I do not have it" (with size_bytes, if it is known). */
+/* The answer: header and chunk `ask->index` of the `size_bytes` at `bytes`, in place of out's content. DLC_EPEER: there
+ * is no such chunk. bytes NULL: "I do not have it" (with size_bytes, if it is known). */
 dlc_err dlc_chunk_answer(struct dlc_buf *out, const struct dlc_chunk_ask *ask, const void *bytes, uint64_t size_bytes);
 
-/* An answer's header; *chunk points to its bytes, which are those of the checksum. gone: there are none. DLC_EPEER: not an
- * answer of ours, or damaged. *header_sound: *out says which
- * chunk was damaged. */
+/* An answer. *chunk points to its bytes, which have the checksum; gone: there are none. DLC_EPEER: not an answer of
+ * ours, or damaged; with *header_sound *out says which chunk it was. */
 struct dlc_chunk {
     struct dlc_sha256 digest;
     uint64_t size_bytes; /* of the whole */
@@ -44,9 +43,9 @@ typedef struct dlc_fetch dlc_fetch;
 
 #define DLC_FETCH_MAX_BYTES ((uint64_t)1 << 42) /* larger blobs are refused */
 
-/* Into the file `path`, its blob's size, made or gone on with: path.part and path.map (a checksum a chunk) stay while it
- * is incomplete, and belong to this digest or are begun anew; what does not have its checksum any more is fetched again.
- * A complete file is hashed and taken as it is; another one under this name stays until the fetch is finished.
+/* Into the file `path`, its blob's size, made or gone on with: path.part and path.map (a checksum a chunk) stay while
+ * it is incomplete, and belong to this digest or are begun anew; what does not have its checksum any more is fetched
+ * again. A complete file is hashed and taken as it is; another one under this name stays until the fetch is finished.
  * DLC_EIO: a full or broken disk; what has come stays. */
 dlc_err dlc_fetch_create(dlc_fetch **out, const struct dlc_blob_ref *ref, const char *path);
 void dlc_fetch_destroy(dlc_fetch *f); /* accepts NULL; what has come stays on disk */
@@ -59,8 +58,8 @@ int64_t dlc_fetch_due_ns(const dlc_fetch *f); /* when an unanswered question is 
 /* The road is a new one, or the question could not be sent: nothing that was asked is under way any more. */
 void dlc_fetch_ask_again(dlc_fetch *f);
 
-/* An answer. *mine false: it is of another fetch. DLC_EPEER: damaged (it is asked again), or the sender does not have the
- * blob (*gone). DLC_EIO: it cannot be written; it is asked again, so wait before the next question. */
+/* An answer. *mine false: it is of another fetch. DLC_EPEER: damaged (it is asked again), or the sender does not have
+ * the blob (*gone). DLC_EIO: it cannot be written; it is asked again, so wait before the next question. */
 dlc_err dlc_fetch_answer(dlc_fetch *f, const void *bytes, size_t size_bytes, bool *mine, bool *gone, int64_t now_ns);
 
 /* After the last chunk: digest of the whole compared, file durable and in place. DLC_EPEER: the bytes are not those of
