@@ -58,8 +58,8 @@ static void keep_states(dlc_nats_endpoint *e, const struct dlc_message *m)
 {
     if (!e->hello.states_known || m->kind != DLC_MSG_CONTRIBUTION)
         return;
-    e->hello.states[0] = m->t;
-    e->hello.states[1] = e->assigned.t == m->t ? e->assigned.state_step : 0;
+    e->hello.states[0] = m->states_known ? m->states[0] : m->t;
+    e->hello.states[1] = m->states_known ? m->states[1] : e->assigned.t == m->t ? e->assigned.state_step : 0;
 }
 
 static dlc_err send_outcome(dlc_nats_endpoint *e, const struct dlc_message *m)
@@ -179,6 +179,8 @@ static readiness look_at(dlc_nats_endpoint *e, const struct dlc_message *m)
 {
     if (m->kind != DLC_MSG_ASSIGN || m->t == 0)
         return READY;
+    if (m->incarnation != 0 && m->incarnation != e->incarnation)
+        return OUTDATED; /* for an earlier life of this island */
     if (e->resupply_wanted)
         on_wrong_theta(e, m);
     if (!e->holds || e->held_t + 1 < m->t)

@@ -207,6 +207,13 @@ static void look_around(dlc_nats_endpoint *e, int64_t *looked_ns)
     *looked_ns = now_ns;
 }
 
+static int64_t packet_due_ns(const dlc_nats_endpoint *e)
+{
+    if (e->index < 0)
+        return INT64_MAX;
+    return e->wants_packet ? 0 : dlc_channel_due_ns(e->channel);
+}
+
 static void speak(dlc_nats_endpoint *e, struct dlc_buf *packet)
 {
     struct dlc_subject subject = dlc_subject_up(e->run, e->identity);
@@ -216,6 +223,7 @@ static void speak(dlc_nats_endpoint *e, struct dlc_buf *packet)
                              .record = e->held_record,
                              .flags = e->is_leaving ? DLC_NOTE_LEAVING : 0 };
 
+    e->wants_packet = false;
     if (dlc_channel_packet(e->channel, packet, &note, dlc_now_ns()) != DLC_OK)
         return;
     e->traffic.bytes_up += packet->len;
@@ -234,11 +242,9 @@ void *end__speak(void *endpoint)
     while (!atomic_load(&e->stop)) {
         look_around(e, &looked_ns);
         ask_what_is_due(e);
-        if (e->index >= 0 && dlc_channel_due_ns(e->channel) <= dlc_now_ns())
+        if (packet_due_ns(e) <= dlc_now_ns())
             speak(e, &packet);
-        next_ns = dlc_now_ns() + TICK_NS;
-        if (e->index >= 0)
-            next_ns = dlc_earlier(next_ns, dlc_channel_due_ns(e->channel));
+        next_ns = dlc_earlier(dlc_now_ns() + TICK_NS, packet_due_ns(e));
         if (e->join_wanted)
             next_ns = dlc_earlier(next_ns, e->join_due_ns);
         if (e->stage == CATCH_ASK_FACT || e->stage == CATCH_ASK_SNAPSHOT)

@@ -99,7 +99,7 @@ struct dlc_nats_endpoint {
     struct dlc_message hello, outcome, farewell; /* kind 0: none; said again to a new leader */
     bool busy; /* with the assignment given out last */
     struct dlc_message assigned;
-    bool is_leaving;
+    bool is_leaving, wants_packet;
 
     dlc_err failed;
     char failed_text[400];

@@ -291,6 +291,7 @@ dlc_err end__step(dlc_nats_endpoint *e)
         end__check_history(e);
     end__plan(e);
     end__say_hello(e);
+    e->wants_packet = true; /* where it stands now */
     pthread_cond_signal(&e->due);
     return DLC_OK;
 }

@@ -77,6 +77,7 @@ static void take_packet(struct dlc_nats_hub *h, struct hub_island *isl, const st
     } else if (isl->left) {
         return;
     }
+    isl->fetch.is_stale |= !isl->alive; /* what was asked meanwhile is lost */
     note_arrival(isl, fresh, now_ns);
     isl->has_life = isl->alive = true;
     isl->held_t = note.t;

@@ -138,7 +138,7 @@ static void forget_contributions(struct dlc_nats_hub *h, uint64_t t)
 static bool is_summed(const struct dlc_record *r)
 {
     for (size_t i = 0; r && i < r->n_members; i++) {
-        if (r->members[i].fate == DLC_MEMBER_SUMMED)
+        if (r->members[i].weight > 0)
             return true;
     }
     return false;

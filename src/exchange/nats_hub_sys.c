@@ -40,6 +40,7 @@ static void on_event(struct dlc_nats_hub *h, const struct event *e, bool opened)
     isl->conn_server = e->server;
     isl->conn_id = e->id;
     isl->closed_ns = opened ? 0 : dlc_now_ns();
+    isl->fetch.is_stale |= opened;
     pthread_cond_signal(&h->due);
 }
 

@@ -143,7 +143,7 @@ dlc_err dlc_fact_from_json(struct dlc_fact *out, const json_t *v)
         err = dlc_fail(DLC_EINPUT, WHERE ": step %lld has the record of step %llu", (long long)t,
                        (unsigned long long)out->record.t);
     for (size_t i = 0; i < out->record.n_members; i++)
-        out->summed |= out->record.members[i].fate == DLC_MEMBER_SUMMED;
+        out->summed |= out->record.members[i].weight > 0;
     if (err != DLC_OK)
         dlc_fact_fini(out);
     return err;

@@ -2,6 +2,7 @@
 #include "exchange/nats_test_util.h"
 
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 #include "base/log.h"
@@ -198,174 +199,6 @@ static void a_contribution_is_taken_once(void **state)
     nats_world_close(&w);
 }
 
-/* --- the road ----------------------------------------------------------------------------------------------------- */
-
-static void wait_for_fetch(struct nats_world *w, int i, uint64_t least)
-{
-    int64_t until_ns = dlc_now_ns() + (int64_t)(PATIENCE_S * 1e9);
-
-    while (dlc_nats_hub_island(w->h, i).fetched < least) {
-        if (dlc_now_ns() > until_ns)
-            fail_msg("only %llu bytes of the contribution come", (unsigned long long)dlc_nats_hub_island(w->h, i).fetched);
-        (void)usleep(5000);
-    }
-}
-
-/* 2 MiB at 1 MiB/s for one island: another one's is there at once. */
-static void a_slow_island_delays_nobody(void **state)
-{
-    struct nats_world w = { 0 };
-    struct relay r;
-    int64_t began_ns;
-
-    (void)state;
-    nats_world_open(&w, MIB / 2);
-    relay_open(&r);
-    w.isles[0].port = r.port;
-    for (int i = 0; i < 2; i++) {
-        nats_start(&w, i);
-        nats_until_holds(&w, i, 0);
-    }
-    atomic_store(&r.bytes_per_s, MIB);
-    nats_say(&w, 0, nats_fill_slot(&w, 0, 1, 1));
-    wait_for_fetch(&w, 0, 1);
-    began_ns = dlc_now_ns();
-    nats_say(&w, 1, nats_fill_slot(&w, 1, 1, 2));
-    nats_hub_expects(&w, DLC_MSG_CONTRIBUTION, 1, NULL);
-    nats_check_slot(&w, 1, 2);
-    if (dlc_now_ns() - began_ns > DLC_S_NS)
-        fail_msg("the fast island's contribution took %.2f s", 1e-9 * (double)(dlc_now_ns() - began_ns));
-    assert_true(dlc_nats_hub_island(w.h, 0).fetched < 2 * MIB);
-    nats_hub_expects(&w, DLC_MSG_CONTRIBUTION, 0, NULL);
-    nats_check_slot(&w, 0, 1);
-    nats_world_close(&w);
-    relay_close(&r);
-}
-
-/* All its connections end in mid-transfer, and it finds its way back: the same life goes on, the transfer too. */
-static void a_cut_is_survived(void **state)
-{
-    struct nats_world w = { 0 };
-    struct relay r;
-    struct dlc_message m;
-    int island, heard;
-
-    (void)state;
-    nats_world_open(&w, MIB / 2);
-    relay_open(&r);
-    w.isles[0].port = r.port;
-    nats_start(&w, 0);
-    nats_until_holds(&w, 0, 0);
-    atomic_store(&r.bytes_per_s, MIB);
-    nats_say(&w, 0, nats_fill_slot(&w, 0, 1, 1));
-    wait_for_fetch(&w, 0, MIB / 2);
-    atomic_store(&r.cut, true);
-    heard = nats_hub_hears_within(&w, &island, &m, PATIENCE_S);
-    if (heard == HEARS_LOST) { /* the server told; then it came back, unless it was faster */
-        nats_hub_expects(&w, DLC_MSG_BACK, 0, &m);
-        assert_int_equal(m.incarnation, w.isles[0].incarnation);
-        heard = nats_hub_hears_within(&w, &island, &m, PATIENCE_S);
-    }
-    assert_int_equal(heard, DLC_MSG_CONTRIBUTION);
-    nats_check_slot(&w, 0, 1);
-    assert_true(w.hub->traffic[0].bytes_up < 2 * MIB + MIB); /* what had come was not fetched again */
-    nats_world_close(&w);
-    relay_close(&r);
-}
-
-static void the_server_is_killed(void **state)
-{
-    struct nats_world w = { 0 };
-    struct relay r;
-    bool restarted = false;
-
-    (void)state;
-    nats_world_open(&w, MIB / 2);
-    relay_open(&r);
-    w.isles[0].port = r.port;
-    nats_start(&w, 0);
-    nats_until_holds(&w, 0, 0);
-    atomic_store(&r.bytes_per_s, MIB);
-    nats_say(&w, 0, nats_fill_slot(&w, 0, 1, 1));
-    wait_for_fetch(&w, 0, MIB / 2);
-    assert_int_equal(kill((pid_t)dlc_nats_server_pid(place.server), SIGKILL), 0);
-    while (!restarted) {
-        nats_must(dlc_nats_server_watch(place.server, &restarted));
-        (void)usleep(20000);
-    }
-    nats_hub_expects(&w, DLC_MSG_CONTRIBUTION, 0, NULL); /* and nobody was lost: nothing could be heard of anyone */
-    nats_check_slot(&w, 0, 1);
-    assert_true(w.hub->traffic[0].bytes_up < 3 * MIB);
-    nats_commit(&w, 1);
-    nats_until_holds(&w, 0, 1);
-    nats_world_close(&w);
-    relay_close(&r);
-}
-
-/* The server tells at once; silence is noticed within seconds; who goes on is BACK. */
-static void loss_and_return(void **state)
-{
-    struct nats_world w = { 0 };
-    struct relay r;
-    int64_t began_ns;
-    double took_s;
-
-    (void)state;
-    nats_world_open(&w, SMALL);
-    relay_open(&r);
-    w.isles[0].port = r.port;
-    nats_start(&w, 0);
-    nats_start(&w, 1);
-    nats_until_holds(&w, 0, 0);
-    nats_until_holds(&w, 1, 0);
-
-    began_ns = dlc_now_ns();
-    atomic_store(&r.closed, true);
-    atomic_store(&r.cut, true);
-    nats_hub_expects(&w, HEARS_LOST, 0, NULL);
-    took_s = 1e-9 * (double)(dlc_now_ns() - began_ns);
-    if (dlc_nats_server_sys_secret(place.server) && took_s > 2)
-        fail_msg("a closed connection was noticed after %.2f s", took_s);
-    atomic_store(&r.closed, false);
-    nats_hub_expects(&w, DLC_MSG_BACK, 0, NULL);
-
-    began_ns = dlc_now_ns();
-    atomic_store(&r.frozen, true);
-    nats_hub_expects(&w, HEARS_LOST, 0, NULL);
-    took_s = 1e-9 * (double)(dlc_now_ns() - began_ns);
-    if (took_s > 15)
-        fail_msg("silence was noticed after %.2f s", took_s);
-    atomic_store(&r.frozen, false);
-    nats_hub_expects(&w, DLC_MSG_BACK, 0, NULL);
-    nats_world_close(&w);
-    relay_close(&r);
-}
-
-/* This process stops for longer than any silence: afterwards nobody was silent. */
-static void a_stopped_coordinator_counts_nobody_silent(void **state)
-{
-    struct nats_world w = { 0 };
-    struct dlc_message m;
-    int island;
-    pid_t waker;
-
-    (void)state;
-    nats_world_open(&w, SMALL);
-    nats_start(&w, 0);
-    nats_until_holds(&w, 0, 0);
-    waker = fork();
-    if (waker == 0) {
-        (void)usleep(7000000);
-        (void)kill(getppid(), SIGCONT);
-        _exit(0);
-    }
-    assert_int_equal(raise(SIGSTOP), 0);
-    assert_int_equal(waitpid(waker, NULL, 0), waker);
-    assert_int_equal(nats_hub_hears_within(&w, &island, &m, 2), HEARS_NOTHING);
-    assert_true(dlc_nats_hub_island(w.h, 0).connected);
-    nats_world_close(&w);
-}
-
 /* --- lives -------------------------------------------------------------------------------------------------------- */
 
 /* A joiner that is gone in mid-snapshot leaves only its own half of a file, and goes on with it in its next life. */
@@ -384,7 +217,7 @@ static void a_joiner_dies_early(void **state)
     nats_commit(&w, 1);
     atomic_store(&r.bytes_per_s, 2 * MIB);
     nats_start(&w, 0);
-    for (char text[160] = ""; !strstr(text, "1 of 4 MB");) {
+    for (char text[160] = ""; !strstr(text, "2 of 4 MB");) {
         struct dlc_message m;
         int island;
 
@@ -403,8 +236,9 @@ static void a_joiner_dies_early(void **state)
     nats_hub_expects(&w, HEARS_LOST, 0, NULL);
     nats_start(&w, 0);
     nats_until_holds(&w, 0, 1);
-    if (atomic_load(&r.n_bytes) - at_death > 4 * MIB - MIB / 2)
-        fail_msg("the whole snapshot was fetched again: %llu bytes", (unsigned long long)atomic_load(&r.n_bytes));
+    if (atomic_load(&r.n_bytes) - at_death > 4 * MIB - MIB)
+        fail_msg("the whole snapshot was fetched again: %llu bytes",
+                 (unsigned long long)(atomic_load(&r.n_bytes) - at_death));
     nats_must(dlc_list_folder(&names, folder));
     assert_int_equal(names.n, 0);
     dlc_names_free(&names);
@@ -526,13 +360,43 @@ static void another_history_is_not_followed(void **state)
     }
 }
 
+/* A server that was not made by us and forbids nothing. */
+static pid_t open_server(int *port)
+{
+    char number[16];
+    pid_t pid;
+
+    close(relay_listen(port));
+    snprintf(number, sizeof number, "%d", *port);
+    pid = fork();
+    if (pid == 0) {
+        (void)setenv("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin", 1);
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        execlp("nats-server", "nats-server", "-a", "127.0.0.1", "-p", number, "-l", "/dev/null", (char *)NULL);
+        _exit(127);
+    }
+    for (int k = 0; k < 500; k++) {
+        int fd = relay_connect(*port);
+
+        if (fd >= 0) {
+            close(fd);
+            return pid;
+        }
+        (void)usleep(10000);
+    }
+    fail_msg("no server at port %d", *port);
+    return pid;
+}
+
 static void two_runs_on_one_server_never_mix(void **state)
 {
-    struct nats_world a = { .as_lead = true }, b = { .run = "fedcba9876543210fedcba9876543210", .as_lead = true };
+    struct nats_world a = { 0 }, b = { .run = "fedcba9876543210fedcba9876543210" };
+    pid_t server = open_server(&a.open_port);
     struct dlc_message m;
     int island;
 
     (void)state;
+    b.open_port = a.open_port;
     nats_world_open(&a, SMALL);
     nats_world_open(&b, SMALL);
     b.number = a.number; /* the same identities */
@@ -552,9 +416,16 @@ static void two_runs_on_one_server_never_mix(void **state)
     nats_until_holds(&b, 0, 0);
     nats_world_close(&b);
     nats_world_close(&a);
+    assert_int_equal(kill(server, SIGKILL), 0);
+    assert_int_equal(waitpid(server, NULL, 0), server);
 }
 
 /* --- questions ---------------------------------------------------------------------------------------------------- */
+
+struct asker {
+    char answer[200];
+    _Atomic bool done;
+};
 
 static void *ask_status(void *arg)
 {
@@ -567,65 +438,93 @@ static void *ask_status(void *arg)
                                   .ca_pem = dlc_nats_server_ca_pem(place.server),
                                   .name = "somebody" };
     struct dlc_subject subject = dlc_subject_question(url->run, "status");
+    struct asker *a = arg;
     struct dlc_wire_msg msg;
-    dlc_wire *wire;
+    dlc_wire *wire = NULL;
     bool got = false;
 
-    if (dlc_wire_connect(&wire, &o) != DLC_OK)
-        return NULL;
-    for (int k = 0; k < 20 && !got; k++)
-        (void)dlc_wire_request(wire, subject.text, "{}", 2, &msg, &got, 500);
-    if (got && !msg.no_responders)
-        snprintf(arg, 200, "%.*s", (int)msg.size_bytes, (const char *)msg.bytes);
-    if (got)
-        dlc_wire_msg_free(&msg);
+    if (dlc_wire_connect(&wire, &o) == DLC_OK) {
+        for (int k = 0; k < 20 && !got; k++)
+            (void)dlc_wire_request(wire, subject.text, "{}", 2, &msg, &got, 500);
+        if (got && !msg.no_responders)
+            snprintf(a->answer, sizeof a->answer, "%.*s", (int)msg.size_bytes, (const char *)msg.bytes);
+        if (got)
+            dlc_wire_msg_free(&msg);
+    }
     dlc_wire_close(wire);
+    atomic_store(&a->done, true);
     return NULL;
 }
 
 static void status_is_answered(void **state)
 {
     struct nats_world w = { 0 };
-    char answer[200] = "";
+    struct asker a = { 0 };
     pthread_t thread;
 
     (void)state;
     nats_world_open(&w, SMALL);
-    assert_int_equal(pthread_create(&thread, NULL, ask_status, answer), 0);
-    for (int k = 0; k < 300 && !answer[0]; k++) {
+    assert_int_equal(pthread_create(&thread, NULL, ask_status, &a), 0);
+    while (!atomic_load(&a.done)) {
         struct dlc_message m;
         int island;
 
         (void)nats_hub_hears_within(&w, &island, &m, 0.01);
-        if (pthread_tryjoin_np(thread, NULL) == 0)
-            break;
     }
-    if (!strstr(answer, "\"ok\":{\"t\":0}"))
-        fail_msg("status answers '%s'", answer);
+    pthread_join(thread, NULL);
+    if (!strstr(a.answer, "\"ok\":{\"t\":0}"))
+        fail_msg("status answers '%s'", a.answer);
     nats_world_close(&w);
 }
 
 static void who_is_not_wanted_is_told_why(void **state)
 {
-    const struct dlc_join_url *url;
-    struct dlc_join_url here;
     struct nats_world w = { 0 };
-    dlc_nats_endpoint *ep;
-    json_t *welcome, *question = json_pack("{s:b}", "unwelcome", 1);
-    char identity[DLC_IDENTITY_SIZE];
 
     (void)state;
     nats_world_open(&w, SMALL);
-    url = dlc_nats_server_island_url(place.server);
-    here = *url;
-    snprintf(here.host, sizeof here.host, "127.0.0.1");
-    nats_identity(identity, &w, 1);
-    nats_stop_leading(&w, true); /* nobody there: an answer in time all the same */
-    assert_int_equal(dlc_nats_join(&ep, &here, dlc_nats_server_ca_pem(place.server), identity, 1, question, &welcome, 1.2),
-                     DLC_EPEER);
-    assert_null(ep);
-    json_decref(question);
+    w.isles[1].unwelcome = true;
+    w.isles[1].incarnation = 1;
+    nats_try_start(&w, 1);
+    assert_int_equal(w.isles[1].err, DLC_EINPUT);
+    assert_string_equal(w.isles[1].err_text, "not with this data");
+    assert_null(w.isles[1].ep);
+
+    w.isles[1].patience_s = 1.2;
+    nats_stop_leading(&w, true); /* nobody there: told in time all the same */
+    nats_join_thread(&w.isles[1]);
+    assert_int_equal(w.isles[1].err, DLC_EPEER);
+    if (!strstr(w.isles[1].err_text, "no coordinator of run " NATS_RUN))
+        fail_msg("%s", w.isles[1].err_text);
     nats_lead(&w, place.fence + 1);
+    nats_world_close(&w);
+}
+
+/* A folder that was copied: two processes with one identity. The older one is refused, and a newer one takes the place of
+ * one that lives. */
+static void one_identity_is_one_island(void **state)
+{
+    struct nats_world w = { 0 };
+    dlc_nats_endpoint *first;
+
+    (void)state;
+    nats_world_open(&w, SMALL);
+    w.isles[0].incarnation = 6;
+    nats_start(&w, 0);
+    nats_until_holds(&w, 0, 0);
+    first = w.isles[0].ep;
+    for (uint32_t incarnation = 6; incarnation <= 7; incarnation++) {
+        w.isles[0].incarnation = incarnation;
+        nats_try_start(&w, 0);
+        assert_int_equal(w.isles[0].err, DLC_EUSAGE);
+    }
+    nats_start(&w, 0);
+    nats_until_holds(&w, 0, 0);
+    nats_say(&w, 0, (struct dlc_message){ .kind = DLC_MSG_PROGRESS, .step = 5 });
+    nats_hub_expects(&w, DLC_MSG_PROGRESS, 0, NULL);
+    dlc_nats_endpoint_destroy(first);
+    nats_say(&w, 0, (struct dlc_message){ .kind = DLC_MSG_PROGRESS, .step = 6 });
+    nats_hub_expects(&w, DLC_MSG_PROGRESS, 0, NULL);
     nats_world_close(&w);
 }
 
@@ -637,11 +536,6 @@ int main(void)
         cmocka_unit_test(theta_stays_while_it_is_worked_on),
         cmocka_unit_test(contributions_that_cannot_be_right_are_not_fetched),
         cmocka_unit_test(a_contribution_is_taken_once),
-        cmocka_unit_test(a_slow_island_delays_nobody),
-        cmocka_unit_test(a_cut_is_survived),
-        cmocka_unit_test(the_server_is_killed),
-        cmocka_unit_test(loss_and_return),
-        cmocka_unit_test(a_stopped_coordinator_counts_nobody_silent),
         cmocka_unit_test(a_joiner_dies_early),
         cmocka_unit_test(a_new_leader_is_told_again),
         cmocka_unit_test(a_lower_fence_is_ignored),
@@ -649,6 +543,7 @@ int main(void)
         cmocka_unit_test(two_runs_on_one_server_never_mix),
         cmocka_unit_test(status_is_answered),
         cmocka_unit_test(who_is_not_wanted_is_told_why),
+        cmocka_unit_test(one_identity_is_one_island),
     };
     int failed;
 
@@ -657,6 +552,7 @@ int main(void)
         nats_place_close();
         return 77; /* skipped */
     }
+    cmocka_set_test_filter(getenv("DLC_TEST_ONLY"));
     failed = cmocka_run_group_tests_name("nats", tests, NULL, NULL);
     nats_place_close();
     return failed;

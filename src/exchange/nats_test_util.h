@@ -212,6 +212,7 @@ struct nats_isle {
     uint32_t incarnation;
     int port; /* 0: the server's */
     double patience_s;
+    bool unwelcome;
     dlc_err err;
     char err_text[512];
     _Atomic bool done;
@@ -223,7 +224,7 @@ struct nats_world {
     int number;
     size_t n; /* parameters */
     const char *run;
-    bool as_lead; /* islands use the leader's secret: for a run that the server was not made for */
+    int open_port; /* 0: the server of all tests; else one that lets everybody do everything */
     struct dlc_outer_opt opt;
     dlc_nats_hub *h;
     dlc_hub *hub;
@@ -235,6 +236,20 @@ struct nats_world {
     struct nats_isle isles[NATS_ISLANDS];
     int n_admitted;
 };
+
+static inline struct dlc_join_url nats_url(const struct nats_world *w, bool lead)
+{
+    struct dlc_join_url url = { .host = "127.0.0.1", .port = w->open_port, .user = "lead", .secret = "none" };
+
+    if (w->open_port == 0) {
+        url = *(lead ? dlc_nats_server_lead_url(place.server) : dlc_nats_server_island_url(place.server));
+        snprintf(url.host, sizeof url.host, "127.0.0.1");
+    } else {
+        snprintf(url.user, sizeof url.user, "%s", lead ? "lead" : "isle");
+    }
+    snprintf(url.run, sizeof url.run, "%s", w->run);
+    return url;
+}
 
 static inline void nats_identity(char out[DLC_IDENTITY_SIZE], const struct nats_world *w, int i)
 {
@@ -272,12 +287,12 @@ static inline dlc_err nats_record_line(void *self, uint64_t t, char **out)
 /* A coordinator (again): theta(t) and history are the world's. */
 static inline void nats_hub_open(struct nats_world *w, dlc_nats_hub **out, uint64_t fence)
 {
-    struct dlc_join_url url = *dlc_nats_server_lead_url(place.server);
+    struct dlc_join_url url = nats_url(w, true);
     char folder[DLC_PATH_MAX];
     struct dlc_nats_hub_options o = { .size = { .n_islands = NATS_ISLANDS, .n_params = w->n, .slot_bytes = 4 * w->n },
                                       .url = &url,
-                                      .ca_pem = dlc_nats_server_ca_pem(place.server),
-                                      .sys_secret = dlc_nats_server_sys_secret(place.server),
+                                      .ca_pem = w->open_port ? NULL : dlc_nats_server_ca_pem(place.server),
+                                      .sys_secret = w->open_port ? NULL : dlc_nats_server_sys_secret(place.server),
                                       .folder = folder,
                                       .codec = &dlc_codec_f32,
                                       .fence = fence,
@@ -288,7 +303,6 @@ static inline void nats_hub_open(struct nats_world *w, dlc_nats_hub **out, uint6
                                       .status = nats_status,
                                       .record_line = nats_record_line };
 
-    snprintf(url.run, sizeof url.run, "%s", w->run);
     nats_must(dlc_path_join(folder, w->folder, "exchange"));
     nats_must(dlc_nats_hub_create(out, &o));
 }
@@ -307,7 +321,7 @@ static inline void nats_world_open(struct nats_world *w, size_t n)
     *w = (struct nats_world){ .n = n,
                               .number = ++place.n_worlds,
                               .run = w->run ? w->run : NATS_RUN,
-                              .as_lead = w->as_lead,
+                              .open_port = w->open_port,
                               .opt = { DLC_OUTER_NESTEROV, 0.7, 0.9, 0, 0 } };
     snprintf(w->folder, sizeof w->folder, "%s/world-%d", place.folder, w->number);
     nats_must(dlc_arena_alloc((void **)&w->theta0, 4 * n, "test"));
@@ -360,22 +374,20 @@ static inline void *nats_join_thread(void *arg)
 {
     struct nats_isle *isle = arg;
     struct nats_world *w = isle->w;
-    struct dlc_join_url url = w->as_lead ? *dlc_nats_server_lead_url(place.server)
-                                         : *dlc_nats_server_island_url(place.server);
+    struct dlc_join_url url = nats_url(w, false);
+    const char *ca_pem = w->open_port ? NULL : dlc_nats_server_ca_pem(place.server);
     char identity[DLC_IDENTITY_SIZE], folder[DLC_PATH_MAX];
     struct dlc_nats_endpoint_options o = {
         .n_params = w->n, .slot_bytes = 4 * w->n, .codec = &dlc_codec_f32, .opt = w->opt, .folder = folder
     };
-    json_t *question = json_pack("{s:s}", "program", "test"), *welcome;
+    json_t *question = json_pack("{s:b}", "unwelcome", isle->unwelcome), *welcome;
 
-    snprintf(url.run, sizeof url.run, "%s", w->run);
-    snprintf(url.host, sizeof url.host, "127.0.0.1");
     if (isle->port)
         url.port = isle->port;
     nats_identity(identity, w, isle->i);
     snprintf(folder, sizeof folder, "%s/isle-%d", w->folder, isle->i);
-    isle->err = dlc_nats_join(&isle->ep, &url, dlc_nats_server_ca_pem(place.server), identity, isle->incarnation,
-                              question, &welcome, isle->patience_s);
+    isle->err = dlc_nats_join(&isle->ep, &url, ca_pem, identity, isle->incarnation, question,
+                              &welcome, isle->patience_s);
     if (isle->err == DLC_OK) {
         json_decref(welcome);
         isle->err = dlc_nats_endpoint_begin(isle->ep, &o);
@@ -386,15 +398,14 @@ static inline void *nats_join_thread(void *arg)
     return NULL;
 }
 
-/* Joins; the hub's turn meanwhile. What is heard then is given to `heard` (a kind of message; -1: lost). */
-static inline void nats_start(struct nats_world *w, int i)
+/* Asks to join; the hub's turn meanwhile. isle->err tells. */
+static inline void nats_try_start(struct nats_world *w, int i)
 {
     struct nats_isle *isle = &w->isles[i];
     struct dlc_message m;
     bool lost, got;
     int island;
 
-    isle->incarnation++;
     atomic_store(&isle->done, false);
     assert_int_equal(pthread_create(&isle->thread, NULL, nats_join_thread, isle), 0);
     while (!atomic_load(&isle->done)) {
@@ -403,8 +414,14 @@ static inline void nats_start(struct nats_world *w, int i)
             dlc_message_fini(&m);
     }
     pthread_join(isle->thread, NULL);
-    if (isle->err != DLC_OK)
-        fail_msg("island %d does not join: %s", i, isle->err_text);
+}
+
+static inline void nats_start(struct nats_world *w, int i)
+{
+    w->isles[i].incarnation++;
+    nats_try_start(w, i);
+    if (w->isles[i].err != DLC_OK)
+        fail_msg("island %d does not join: %s", i, w->isles[i].err_text);
 }
 
 static inline void nats_die(struct nats_world *w, int i)
