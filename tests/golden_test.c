@@ -90,16 +90,18 @@ static void one_round(struct golden_trajectory *out, struct island *islands, flo
                       float *theta_new, const float *theta, const float *start, const struct job *job, int round)
 {
     struct dlc_merge_part parts[ISLANDS];
+    struct dlc_merge merge = {
+        .codec = &dlc_codec_f32, .opt = &job->set->outer, .n = job->f->n, .t = (uint64_t)round + 1
+    };
 
     for (int i = 0; i < ISLANDS; i++) {
         memcpy(dlc_model_params(job->model), start, job->f->n * sizeof *start);
         dlc_model_params_changed(job->model);
         inner_steps(out, &islands[i], job, round);
         dlc_codec_f32.encode(islands[i].payload, theta, dlc_model_params(job->model), job->f->n);
-        parts[i] = (struct dlc_merge_part){ islands[i].payload, job->set->weights[i] };
+        parts[i] = (struct dlc_merge_part){ islands[i].payload, job->set->weights[i], NULL };
     }
-    dlc_merge(theta_new, theta, outer_state, &dlc_codec_f32, parts, ISLANDS, &job->set->outer, job->f->n,
-              (uint64_t)round + 1, job->be->pool);
+    dlc_merge(theta_new, theta, outer_state, NULL, &merge, parts, ISLANDS, job->be->pool);
 }
 
 static void run_rounds(struct golden_trajectory *out, const struct job *job, int rounds)

@@ -70,6 +70,10 @@ const struct dlc_sha256 *dlc_coord_theta_digest(const dlc_coord *c)
 {
     return &c->theta_digest;
 }
+const struct dlc_record *dlc_coord_record(const dlc_coord *c)
+{
+    return &c->record;
+}
 const dlc_ledger *dlc_coord_ledger(const dlc_coord *c)
 {
     return c->ledger;
@@ -110,6 +114,7 @@ dlc_err dlc_coord_create(dlc_coord **out, const struct dlc_coord_config *config,
     memcpy(c->state, state, sizeof c->state);
     c->pool = pool;
     c->close_by_ns = INT64_MAX;
+    memcpy(c->record.run, config->run, sizeof c->record.run);
     c->islands = dlc_calloc((size_t)config->n_islands, sizeof *c->islands);
     if (!c->islands)
         goto fail;
@@ -138,6 +143,12 @@ void dlc_coord_destroy(dlc_coord *c)
     json_decref(c->saved);
     dlc_free(c->actions);
     dlc_free(c);
+}
+
+void dlc_coord_set_update(dlc_coord *c, void *(*update)(void *self, uint64_t t), void *self)
+{
+    c->update = update;
+    c->update_self = self;
 }
 
 /* --- events ------------------------------------------------------------------------------------------------------ */

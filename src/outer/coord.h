@@ -39,6 +39,7 @@
 #include "outer/codecs/codec.h"
 #include "outer/ledger.h"
 #include "outer/outer_opt.h"
+#include "outer/policy.h"
 #include "outer/record.h"
 
 struct dlc_coord_config {
@@ -60,6 +61,8 @@ struct dlc_coord_config {
     /* Lockstep: islands average gradients every inner step (data parallelism), so they end a round with the same bits.
      * A lost member makes all start the round again; contributions that differ are a fork, reported as DLC_EFAIL. */
     bool lockstep;
+
+    dlc_aggregate aggregate; /* other than mean: at most DLC_ROBUST_PARTS_MAX islands */
 
     /* Policy when a member does not come back: wait for it (it is restarted by somebody), or close without it once
      * `quorum` members are in and the deadline drawn from earlier arrivals has passed. */
@@ -146,6 +149,10 @@ dlc_err dlc_coord_resume(dlc_coord **out, const struct dlc_coord_config *config,
                          float *const state[2], dlc_pool *pool, const json_t *saved, const struct dlc_record *last);
 void dlc_coord_destroy(dlc_coord *c); /* accepts NULL */
 
+/* Where update t is written when round t closes: update(self, t) gives codec->size_bytes(N) bytes. dlc_merge with it as
+ * the one part takes the same outer step. Not called for a step in which nothing was summed. */
+void dlc_coord_set_update(dlc_coord *c, void *(*update)(void *self, uint64_t t), void *self);
+
 /* Takes one event at time now_ns (monotonic). DLC_EFAIL and DLC_ENOMEM are failures of the core itself; what an island
  * did wrong comes out as an action. */
 dlc_err dlc_coord_event(dlc_coord *c, int64_t now_ns, const struct dlc_event *event);
@@ -163,6 +170,8 @@ json_t *dlc_coord_to_json(const dlc_coord *c);
 uint64_t dlc_coord_t(const dlc_coord *c); /* the last closed outer step */
 const float *dlc_coord_theta(const dlc_coord *c);
 const struct dlc_sha256 *dlc_coord_theta_digest(const dlc_coord *c);
+/* Record t, also after a resume; for t = 0 one with nothing but the run's id. Valid until the next round closes. */
+const struct dlc_record *dlc_coord_record(const dlc_coord *c);
 uint64_t dlc_coord_n_rounds(const struct dlc_coord_config *config);
 const dlc_ledger *dlc_coord_ledger(const dlc_coord *c);
 bool dlc_coord_is_finished(const dlc_coord *c);

@@ -53,6 +53,8 @@ struct dlc_coord {
     float *theta[2];
     float *state[2];
     dlc_pool *pool;
+    void *(*update)(void *self, uint64_t t); /* may be NULL */
+    void *update_self;
 
     uint64_t t; /* last closed outer step */
     dlc_round_state round;

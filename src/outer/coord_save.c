@@ -157,10 +157,7 @@ static dlc_err take_record(dlc_coord *c, const struct dlc_record *last, const ch
     if (!dlc_sha256_equal(&outer, &last->outer))
         return dlc_fail(DLC_EINPUT, "%s: the outer optimizer's state is not the one that the record of step %llu names",
                         where, (unsigned long long)t);
-    memcpy(c->record.run, c->cfg.run, sizeof c->record.run);
-    c->record.t = t;
-    c->record.hash = last->hash; /* the next record's prev */
-    return DLC_OK;
+    return dlc_record_copy(&c->record, last);
 }
 
 dlc_err dlc_coord_resume(dlc_coord **out, const struct dlc_coord_config *config, float *const theta[2],

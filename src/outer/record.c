@@ -17,6 +17,29 @@ void dlc_record_fini(struct dlc_record *r)
     *r = (struct dlc_record){ 0 };
 }
 
+dlc_err dlc_record_copy(struct dlc_record *to, const struct dlc_record *from)
+{
+    struct dlc_record r = *from;
+    dlc_err err;
+
+    dlc_record_fini(to);
+    r.discarded = (struct dlc_ranges){ 0 };
+    r.members = dlc_calloc(from->n_members + 1, sizeof *r.members);
+    if (!r.members)
+        return DLC_ENOMEM;
+    for (size_t i = 0; i < from->n_members; i++) {
+        r.members[i] = from->members[i];
+        r.members[i].ranges = (struct dlc_ranges){ 0 };
+    }
+    *to = r;
+    err = dlc_ranges_copy(&to->discarded, &from->discarded);
+    for (size_t i = 0; err == DLC_OK && i < from->n_members; i++)
+        err = dlc_ranges_copy(&to->members[i].ranges, &from->members[i].ranges);
+    if (err != DLC_OK)
+        dlc_record_fini(to);
+    return err;
+}
+
 static json_t *digest_to_json(const struct dlc_sha256 *d)
 {
     char hex[DLC_SHA256_HEX];

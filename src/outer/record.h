@@ -47,6 +47,9 @@ struct dlc_record {
 
 void dlc_record_fini(struct dlc_record *r);
 
+/* *to: an empty record (all zeros), or one to be replaced. */
+dlc_err dlc_record_copy(struct dlc_record *to, const struct dlc_record *from);
+
 /* Computes `hash`. */
 dlc_err dlc_record_seal(struct dlc_record *r);
 

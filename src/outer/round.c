@@ -137,7 +137,7 @@ static size_t collect_parts(struct dlc_merge_part *parts, const struct dlc_coord
         const struct dlc_record_member *m = &c->record.members[i];
 
         if (m->fate == DLC_MEMBER_SUMMED)
-            parts[n++] = (struct dlc_merge_part){ c->islands[m->island].payload, (double)m->weight };
+            parts[n++] = (struct dlc_merge_part){ c->islands[m->island].payload, (double)m->weight, NULL };
     }
     return n;
 }
@@ -161,6 +161,7 @@ static dlc_err take_outer_step(struct dlc_coord *c)
 {
     static const struct dlc_outer_opt adopt = { .kind = DLC_OUTER_SGD, .lr = 1.0 };
     uint64_t t = c->record.t;
+    struct dlc_merge m = { c->cfg.codec, c->cfg.lockstep ? &adopt : &c->cfg.opt, c->cfg.aggregate, c->cfg.n_params, t };
     float *to = c->theta[t & 1], *from = c->theta[(t - 1) & 1];
     struct dlc_merge_part *parts = dlc_calloc((size_t)c->cfg.n_islands, sizeof *parts);
     dlc_err err = DLC_OK;
@@ -169,17 +170,13 @@ static dlc_err take_outer_step(struct dlc_coord *c)
     if (!parts)
         return DLC_ENOMEM;
     n = collect_parts(parts, c);
-    if (n == 0) {
-        memcpy(to, from, c->cfg.n_params * sizeof *to); /* everything was lost: nothing to step on */
-    } else if (c->cfg.lockstep) {
+    if (c->cfg.lockstep && n > 0)
         err = check_lockstep(c);
-        if (err == DLC_OK)
-            c->record.delta_norm =
-                dlc_merge(to, from, c->state, c->cfg.codec, parts, 1, &adopt, c->cfg.n_params, t, c->pool);
-    } else {
-        c->record.delta_norm =
-            dlc_merge(to, from, c->state, c->cfg.codec, parts, n, &c->cfg.opt, c->cfg.n_params, t, c->pool);
-    }
+    if (n == 0)
+        memcpy(to, from, c->cfg.n_params * sizeof *to); /* everything was lost: nothing to step on */
+    else if (err == DLC_OK)
+        c->record.delta_norm = dlc_merge(to, from, c->state, c->update ? c->update(c->update_self, t) : NULL, &m, parts,
+                                         c->cfg.lockstep ? 1 : n, c->pool);
     dlc_free(parts);
     return err;
 }

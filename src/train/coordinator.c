@@ -28,11 +28,27 @@ struct dlc_coordinator {
     bool finished, pausing;
 };
 
+/* The last committed step: the run's, or the one that it goes on after. */
+static dlc_err publish(dlc_coordinator *c)
+{
+    if (!c->hub->ops->publish)
+        return DLC_OK;
+    return c->hub->ops->publish(c->hub, dlc_coord_record(c->core), dlc_coord_theta_digest(c->core));
+}
+
+static void *update_of_hub(void *self, uint64_t t)
+{
+    dlc_hub *hub = self;
+
+    return hub->ops->update(hub, t);
+}
+
 dlc_err dlc_coordinator_create(dlc_coordinator **out, dlc_coord *core, const struct dlc_coord_config *config,
                                dlc_hub *hub, dlc_pool *pool, const struct dlc_coordinator_callbacks *callbacks)
 {
     dlc_coordinator *c = dlc_calloc(1, sizeof *c);
     size_t k = (size_t)config->n_islands;
+    dlc_err err;
 
     *out = NULL;
     if (!c)
@@ -44,6 +60,13 @@ dlc_err dlc_coordinator_create(dlc_coordinator **out, dlc_coord *core, const str
     if (!c->peers || !c->grads || !c->weights) {
         dlc_coordinator_destroy(c);
         return DLC_ENOMEM;
+    }
+    if (hub->ops->update)
+        dlc_coord_set_update(core, update_of_hub, hub);
+    err = publish(c);
+    if (err != DLC_OK) {
+        dlc_coordinator_destroy(c);
+        return err;
     }
     *out = c;
     return DLC_OK;
@@ -129,6 +152,8 @@ static dlc_err commit(dlc_coordinator *c, const struct dlc_action *a)
     struct dlc_event committed = { .kind = DLC_EVENT_COMMITTED, .t = a->t };
 
     json_decref(saved);
+    if (err == DLC_OK)
+        err = publish(c);
     return err == DLC_OK ? dlc_coord_event(c->core, c->hub->ops->now_ns(c->hub), &committed) : err;
 }
 

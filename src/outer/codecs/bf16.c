@@ -32,4 +32,16 @@ static void decode_add(double *sums, double weight, const void *payload, const f
     }
 }
 
-const struct dlc_codec dlc_codec_bf16 = { "bf16", size_bytes, encode, decode_add, NULL };
+static void encode_block(void *payload, const float *base, const double *delta, size_t begin, size_t end)
+{
+    unsigned char *bytes = payload;
+
+    (void)base;
+    for (size_t i = begin; i < end; i++) {
+        dlc_bf16 h = dlc_f32_to_bf16((float)delta[i - begin]);
+
+        memcpy(bytes + 2 * i, &h, 2);
+    }
+}
+
+const struct dlc_codec dlc_codec_bf16 = { "bf16", size_bytes, encode, decode_add, encode_block, NULL };

@@ -11,6 +11,8 @@
 
 #include "base/err.h"
 
+#define DLC_CODEC_BLOCK ((size_t)2048)
+
 struct dlc_codec {
     const char *name;
 
@@ -23,6 +25,11 @@ struct dlc_codec {
     /* sums[i - begin] += weight * delta[i] for begin <= i < end, in double. `payload` and `base` are of all n values;
      * the payload's size was checked. Any bytes are safe to decode. */
     void (*decode_add)(double *sums, double weight, const void *payload, const float *base, size_t begin, size_t end);
+
+    /* Writes values begin <= i < end of a payload of n: delta[i - begin] is the outer gradient (a mean of several). Every
+     * byte depends on the values of its own block of DLC_CODEC_BLOCK alone, and `begin` is a multiple of that; so a
+     * block may be written anywhere as the first of a payload of its own. */
+    void (*encode_block)(void *payload, const float *base, const double *delta, size_t begin, size_t end);
 
     /* out[i - begin] = parameter i of the island itself. NULL where the payload holds differences only. */
     void (*params)(float *out, const void *payload, size_t begin, size_t end);

@@ -34,4 +34,15 @@ static void params(float *out, const void *payload, size_t begin, size_t end)
     memcpy(out, (const unsigned char *)payload + 4 * begin, 4 * (end - begin));
 }
 
-const struct dlc_codec dlc_codec_f32 = { "f32", size_bytes, encode, decode_add, params };
+static void encode_block(void *payload, const float *base, const double *delta, size_t begin, size_t end)
+{
+    unsigned char *bytes = payload;
+
+    for (size_t i = begin; i < end; i++) {
+        float x = (float)((double)base[i] - delta[i - begin]);
+
+        memcpy(bytes + 4 * i, &x, 4);
+    }
+}
+
+const struct dlc_codec dlc_codec_f32 = { "f32", size_bytes, encode, decode_add, encode_block, params };
