@@ -98,7 +98,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     memcpy(last.run, config.run, sizeof last.run);
     last.t = (uint64_t)json_integer_value(json_object_get(saved, "t"));
-    if (dlc_coord_resume(&c, &config, theta, state, NULL, saved, last.t ? &last : NULL) == DLC_OK) {
+    if (dlc_coord_resume(&c, &config, theta, state, NULL, saved, last.t ? &last : NULL, NULL) == DLC_OK) {
         if (!dlc_coord_is_finished(c) && has_samples_left(c))
             run_to_the_end(c);
         dlc_coord_destroy(c);

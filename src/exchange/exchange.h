@@ -4,7 +4,7 @@
  * (inproc.h, local.h) makes both and passes the conformance suite (exchange_test.c) under its own name.
  *
  * Messages between one island and the hub keep their order; nothing is promised between islands. Bulk does not travel
- * in messages: an island writes into its slot and then says so, the hub reads the slot until the round is closed;
+ * in messages: an island writes into its slot and then says so, the hub reads the slot until the round in which it counts is closed;
  * theta(t) stands where the hub put it until round t + 1 is closed. Bytes of bulk are counted where they would cross
  * a wire. */
 #ifndef DLC_EXCHANGE_EXCHANGE_H
@@ -45,7 +45,8 @@ struct dlc_hub_ops {
      * update: where the core writes the encoded mean outer gradient of step t (codec->size_bytes(N)), from which every
      * island takes the same outer step; stays the hub's.
      * publish: record t is durable, so theta(t) may be known; from now on update t and a snapshot of theta(t) can be
-     * fetched. n_parts 0: nothing was summed, theta(t) is theta(t-1). Once for each step, before the assignments of
+     * fetched. Where no member was summed or carried there is
+     * no update, and theta(t) is theta(t-1). Once for each step, before the assignments of
      * t + 1, and once after a resume (t may be 0). */
     void *(*update)(dlc_hub *hub, uint64_t t);
     dlc_err (*publish)(dlc_hub *hub, const struct dlc_record *record, const struct dlc_sha256 *theta);

@@ -16,7 +16,7 @@ typedef enum {
     DLC_MSG_HELLO = 1,        /* incarnation, states: I am here and can take an assignment; these inner states I hold */
     DLC_MSG_PROGRESS = 2,     /* t, attempt, step, loss, lr, grad_norm, seconds: one inner step is done */
     DLC_MSG_GRADIENT = 3,     /* t, attempt, step: my gradient stands in my slot (data parallelism) */
-    DLC_MSG_CONTRIBUTION = 4, /* t, attempt, digest, size_bytes, seconds, data_s, outer_s: my outer gradient stands in
+    DLC_MSG_CONTRIBUTION = 4, /* t, attempt, digest, size_bytes, states, seconds, data_s, outer_s: my outer gradient is in
                                * my slot; its inner steps took so many seconds, and outer_s passed between the last one
                                * of the round before and the first one of this */
     DLC_MSG_NONFINITE = 5,    /* t, attempt, step, loss, text */
@@ -50,7 +50,7 @@ struct dlc_message {
     double loss, lr, grad_norm, seconds; /* loss: mean over the step's tokens, nats */
     double data_s, outer_s;              /* of waiting for samples; outside of inner steps */
     dlc_err code;
-    bool states_known;  /* HELLO: `states` says what the island holds; otherwise it holds what it should */
+    bool states_known;  /* HELLO, CONTRIBUTION: `states` says what the island holds; otherwise it holds what it should */
     uint64_t states[2]; /* outer steps whose inner states are on the island's disk, newest first; 0: none */
     char text[200];
     struct dlc_ranges ranges; /* owned by the message */

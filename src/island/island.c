@@ -43,6 +43,17 @@ static dlc_err send_simple(dlc_island *isl, dlc_message_kind kind)
     return isl->ep->ops->send(isl->ep, &m);
 }
 
+static dlc_err say_hello(dlc_island *isl)
+{
+    struct dlc_message m = { .kind = DLC_MSG_HELLO, .incarnation = isl->cfg.incarnation };
+
+    if (isl->ops->held) {
+        DLC_TRY(isl->ops->held(isl->trainer, m.states));
+        m.states_known = true;
+    }
+    return isl->ep->ops->send(isl->ep, &m);
+}
+
 dlc_err dlc_island_create(dlc_island **out, const struct dlc_island_config *config, const struct dlc_trainer_ops *ops,
                           void *trainer, dlc_endpoint *endpoint)
 {
@@ -56,7 +67,7 @@ dlc_err dlc_island_create(dlc_island **out, const struct dlc_island_config *conf
     isl->ops = ops;
     isl->trainer = trainer;
     isl->ep = endpoint;
-    err = send_simple(isl, DLC_MSG_HELLO);
+    err = say_hello(isl);
     if (err != DLC_OK) {
         dlc_island_destroy(isl);
         return err;
@@ -235,7 +246,9 @@ static dlc_err contribute(dlc_island *isl)
                              .size_bytes = isl->cfg.codec->size_bytes(n),
                              .seconds = isl->round_s,
                              .data_s = data_s(isl) - isl->data_before_s,
-                             .outer_s = isl->outer_s };
+                             .outer_s = isl->outer_s,
+                             .states_known = true, /* what a HELLO says from now on */
+                             .states = { a->t, a->state_step } };
     void *slot = isl->ep->ops->slot(isl->ep);
 
     /* The state first: should this process die right after, its next life needs it. */
@@ -320,6 +333,20 @@ dlc_err dlc_island_work(dlc_island *isl)
     return isl->cfg.lockstep ? hand_in_gradient(isl) : apply(isl);
 }
 
+dlc_err dlc_island_leave(dlc_island *isl, const char *reason)
+{
+    struct dlc_message m = { .kind = DLC_MSG_LEAVE,
+                             .incarnation = isl->cfg.incarnation,
+                             .t = isl->assignment.t,
+                             .attempt = isl->assignment.attempt };
+
+    if (isl->state == LEAVING)
+        return DLC_OK;
+    snprintf(m.text, sizeof m.text, "%s", reason);
+    isl->state = LEAVING;
+    return isl->ep->ops->send(isl->ep, &m);
+}
+
 static dlc_err on_mean(dlc_island *isl, const struct dlc_message *m)
 {
     const struct dlc_message *a = &isl->assignment;
@@ -340,6 +367,9 @@ dlc_err dlc_island_on_message(dlc_island *isl, const struct dlc_message *m)
     case DLC_MSG_MEAN: return on_mean(isl, m);
     case DLC_MSG_PAUSE: isl->pause_wanted = true; return isl->state == TRAINING ? DLC_OK : pause_now(isl);
     case DLC_MSG_FINISH: isl->state = LEAVING; return DLC_OK;
+    case DLC_MSG_DISMISS:
+        isl->state = LEAVING;
+        return dlc_fail(DLC_EPEER, "island %d was dismissed by the coordinator: %s", isl->cfg.index, m->text);
     default:
         return dlc_fail(DLC_EPEER, "island %d: message of kind %d is not for islands", isl->cfg.index, (int)m->kind);
     }

@@ -48,6 +48,8 @@ struct dlc_trainer_ops {
     void (*prefetch)(void *self, const struct dlc_ranges *lease, uint64_t offset);
     /* Seconds spent waiting for samples so far. NULL: none. */
     double (*data_s)(void *self);
+    /* The outer steps whose inner states can be loaded, newest first, 0: none. NULL: nobody asked, those that should. */
+    dlc_err (*held)(void *self, uint64_t states[2]);
 };
 
 struct dlc_island_config {
@@ -67,13 +69,18 @@ dlc_err dlc_island_create(dlc_island **out, const struct dlc_island_config *conf
                           void *trainer, dlc_endpoint *endpoint);
 void dlc_island_destroy(dlc_island *isl); /* accepts NULL */
 
+/* DLC_EPEER with the coordinator's reason: this island was dismissed, and may leave. */
 dlc_err dlc_island_on_message(dlc_island *isl, const struct dlc_message *m);
+
+/* Leaves in order: says so, keeps nothing of the round, and what it was lent is free at once. Between two calls of
+ * dlc_island_work. */
+dlc_err dlc_island_leave(dlc_island *isl, const char *reason);
 
 /* True while dlc_island_work would do something; otherwise a message is awaited. */
 bool dlc_island_has_work(const dlc_island *isl);
 dlc_err dlc_island_work(dlc_island *isl);
 
-/* The run is over, or it was paused: leave. */
+/* The run is over, it was paused, left or was dismissed: leave. */
 bool dlc_island_may_leave(const dlc_island *isl);
 
 #endif

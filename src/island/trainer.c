@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -390,6 +391,41 @@ static dlc_err op_save(void *self, uint64_t state_step, uint64_t base_step, int 
     return remove_others(t, state_step, base_step);
 }
 
+static void keep_newest(uint64_t states[2], uint64_t step)
+{
+    if (step > states[0]) {
+        states[1] = states[0];
+        states[0] = step;
+    } else if (step > states[1] && step != states[0]) {
+        states[1] = step;
+    }
+}
+
+/* Of the two files that there may be; one that does not say it is of this run and island is none. */
+static dlc_err op_held(void *self, uint64_t states[2])
+{
+    dlc_trainer *t = self;
+    struct dlc_names names;
+
+    states[0] = states[1] = 0;
+    DLC_TRY(dlc_list_folder(&names, t->folder));
+    for (size_t i = 0; i < names.n; i++) {
+        char path[DLC_PATH_MAX], *end;
+        unsigned long long step = 0;
+        dlc_st_file *f = NULL;
+
+        if (strncmp(names.names[i], "inner-", 6) == 0)
+            step = strtoull(names.names[i] + 6, &end, 10);
+        if (step == 0 || strcmp(end, ".safetensors") != 0 || dlc_path_join(path, t->folder, names.names[i]) != DLC_OK)
+            continue;
+        if (dlc_st_open(&f, path) == DLC_OK && check_owner(t, f, path) == DLC_OK)
+            keep_newest(states, step);
+        dlc_st_close(f);
+    }
+    dlc_names_free(&names);
+    return DLC_OK;
+}
+
 /* --- a stop in mid-round ------------------------------------------------------------------------------------------ */
 
 /* Everything that the work done so far depended on, as text. Free with dlc_free. */
@@ -480,4 +516,5 @@ const struct dlc_trainer_ops dlc_trainer_ops = {
     .save = op_save,
     .save_paused = op_save_paused,
     .load_paused = op_load_paused,
+    .held = op_held,
 };

@@ -1,18 +1,13 @@
 #include "outer/coord.h"
 
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "base/mem.h"
 #include "outer/coord_internal.h"
 #include "outer/merge.h"
 
-#define OUTLIER_FACTOR 100.0 /* a contribution this many times the usual norm is not training any more */
-#define OUTLIER_MIN_SEEN 8
-#define RESUPPLY_MAX 3
 #define SILENCE_FLOOR_S 20.0
 #define SILENCE_FACTOR 10.0
 
@@ -84,6 +79,22 @@ bool dlc_coord_is_finished(const dlc_coord *c)
     return c->round == DLC_ROUND_FINISHED && !c->uncommitted;
 }
 
+void dlc_coord_counts(struct dlc_coord_counts *out, const dlc_coord *c)
+{
+    *out = (struct dlc_coord_counts){ 0 };
+    for (int i = 0; i < c->cfg.n_islands; i++) {
+        dlc_island_state s = c->islands[i].state;
+
+        out->alive += s != DLC_ISLAND_AWAY && s != DLC_ISLAND_LOST && !c->islands[i].gone;
+    }
+    for (size_t k = 0; k < c->record.n_members; k++) {
+        const struct dlc_record_member *m = &c->record.members[k];
+
+        out->contributing += m->fate == DLC_MEMBER_SUMMED || m->fate == DLC_MEMBER_CARRIED;
+        out->tokens += dlc_ranges_count(&m->ranges) * (uint64_t)c->cfg.tokens_per_sample;
+    }
+}
+
 int dlc_coord_waiting_for(const dlc_coord *c, int *islands, int max)
 {
     int n = 0;
@@ -91,7 +102,8 @@ int dlc_coord_waiting_for(const dlc_coord *c, int *islands, int max)
     for (int i = 0; i < c->cfg.n_islands; i++) {
         const struct dlc__island *isl = &c->islands[i];
 
-        if (!isl->member || isl->refused || (isl->state != DLC_ISLAND_TRAINING && isl->state != DLC_ISLAND_LOST))
+        if (!isl->member || isl->refused || isl->left ||
+            (isl->state != DLC_ISLAND_TRAINING && isl->state != DLC_ISLAND_LOST))
             continue;
         if (n < max)
             islands[n] = i;
@@ -109,6 +121,11 @@ dlc_err dlc_coord_create(dlc_coord **out, const struct dlc_coord_config *config,
     *out = NULL;
     if (!c)
         return DLC_ENOMEM;
+    if (config->aggregate != DLC_AGGREGATE_MEAN && config->n_islands > DLC_ROBUST_PARTS_MAX) {
+        dlc_free(c);
+        return dlc_fail(DLC_EINPUT, "outer.aggregate other than mean takes at most %d islands, there may be %d",
+                        DLC_ROBUST_PARTS_MAX, config->n_islands);
+    }
     c->cfg = *config;
     memcpy(c->theta, theta, sizeof c->theta);
     memcpy(c->state, state, sizeof c->state);
@@ -151,168 +168,7 @@ void dlc_coord_set_update(dlc_coord *c, void *(*update)(void *self, uint64_t t),
     c->update_self = self;
 }
 
-/* --- events ------------------------------------------------------------------------------------------------------ */
-
-static bool round_is_complete(const dlc_coord *c)
-{
-    return c->round == DLC_ROUND_TRAINING && dlc_coord_waiting_for(c, NULL, 0) == 0;
-}
-
-static int n_members_with(const dlc_coord *c, bool refused)
-{
-    int n = 0;
-
-    for (int i = 0; i < c->cfg.n_islands; i++) {
-        const struct dlc__island *isl = &c->islands[i];
-
-        n += isl->member && isl->refused == refused && (refused || isl->state == DLC_ISLAND_DONE);
-    }
-    return n;
-}
-
-static dlc_err close_if_due(dlc_coord *c, int64_t now_ns)
-{
-    bool late = !c->cfg.wait_for_all && now_ns >= c->close_by_ns;
-
-    if (c->round != DLC_ROUND_TRAINING || c->uncommitted || c->failed || !(round_is_complete(c) || late))
-        return DLC_OK;
-    if (n_members_with(c, false) == 0)
-        return dlc__coord_fail(c, DLC_EFAIL, "outer step %llu: none of %d contributions could be let in",
-                               (unsigned long long)(c->t + 1), n_members_with(c, true));
-    return dlc__coord_close_round(c, now_ns);
-}
-
-static bool is_of_this_round(const dlc_coord *c, const struct dlc_event *ev)
-{
-    return ev->incarnation == c->islands[ev->island].incarnation && c->round == DLC_ROUND_TRAINING &&
-           ev->t == c->t + 1 && ev->attempt == c->attempt;
-}
-
-/* Everybody again from theta(t-1); what came in counts no more, nor do refusals and a deadline drawn from it. */
-static dlc_err restart_round(dlc_coord *c, int64_t now_ns)
-{
-    c->attempt++;
-    c->opened_ns = now_ns;
-    c->close_by_ns = INT64_MAX;
-    for (int i = 0; i < c->cfg.n_islands; i++) {
-        struct dlc__island *isl = &c->islands[i];
-
-        if (!isl->member)
-            continue;
-        isl->refused = false;
-        if (isl->state == DLC_ISLAND_TRAINING || (isl->state == DLC_ISLAND_DONE && !isl->gone))
-            DLC_TRY(dlc__coord_assign(c, i, now_ns));
-        else
-            isl->state = DLC_ISLAND_LOST; /* gets its assignment when it is back */
-    }
-    return DLC_OK;
-}
-
-static dlc_err on_hello(dlc_coord *c, int64_t now_ns, const struct dlc_event *ev)
-{
-    struct dlc__island *isl = &c->islands[ev->island];
-
-    if (ev->incarnation < isl->incarnation || (ev->incarnation == isl->incarnation && isl->state != DLC_ISLAND_AWAY))
-        return DLC_OK; /* of an earlier life, or said already */
-    isl->incarnation = ev->incarnation;
-    isl->last_heard_ns = now_ns;
-    if (c->round == DLC_ROUND_TRAINING && isl->member) {
-        isl->gone = false;
-        if (isl->state == DLC_ISLAND_DONE)
-            return DLC_OK;
-        isl->state = DLC_ISLAND_TRAINING;
-        if (isl->refused)
-            return DLC_OK; /* once a round is enough: it waits for the next */
-        return c->cfg.lockstep ? restart_round(c, now_ns) : dlc__coord_assign(c, ev->island, now_ns);
-    }
-    isl->state = DLC_ISLAND_READY;
-    if (c->round == DLC_ROUND_WAITING && (!c->uncommitted || c->cfg.publish_before_commit))
-        return dlc__coord_open_round(c, now_ns);
-    return DLC_OK;
-}
-
-static dlc_err refuse(dlc_coord *c, int island, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-static dlc_err refuse(dlc_coord *c, int island, const char *fmt, ...)
-{
-    struct dlc_action a = { .kind = DLC_ACTION_REFUSED, .island = island, .t = c->t + 1 };
-    va_list ap;
-
-    va_start(ap, fmt);
-    vsnprintf(a.text, sizeof a.text, fmt, ap);
-    va_end(ap);
-    return dlc__coord_push(c, a);
-}
-
-/* `reason` stays empty when the contribution may be let in. */
-static void examine(char reason[160], dlc_coord *c, const struct dlc_event *ev, double *norm)
-{
-    size_t expected = c->cfg.codec->size_bytes(c->cfg.n_params);
-    double usual = dlc__ring_median(&c->norms); /* of earlier rounds only: the order of arrival decides nothing */
-
-    reason[0] = '\0';
-    if (ev->payload_bytes != expected) {
-        snprintf(reason, 160, "%zu bytes, expected %zu", ev->payload_bytes, expected);
-        return;
-    }
-    *norm = dlc_contribution_norm(c->cfg.codec, ev->payload, c->theta[c->t & 1], c->cfg.n_params, c->pool);
-    if (!isfinite(*norm))
-        snprintf(reason, 160, "has non-finite values");
-    else if (c->norms.n >= OUTLIER_MIN_SEEN && usual > 0 && *norm > OUTLIER_FACTOR * usual)
-        snprintf(reason, 160, "norm %.3g, the last ones had a median of %.3g", *norm, usual);
-}
-
-static void set_deadline(dlc_coord *c)
-{
-    double median = dlc__ring_median(&c->arrivals_s), spread = dlc__ring_spread(&c->arrivals_s);
-    double wait_s = median + 4 * spread;
-
-    if (wait_s < 1.25 * median)
-        wait_s = 1.25 * median;
-    c->close_by_ns = c->opened_ns + (int64_t)(wait_s * 1e9);
-}
-
-/* The same contribution once more, after its round was closed with it. */
-static bool is_in_last_record(const dlc_coord *c, const struct dlc_event *ev)
-{
-    for (size_t i = 0; ev->t == c->t && i < c->record.n_members; i++) {
-        const struct dlc_record_member *m = &c->record.members[i];
-
-        if (m->island == ev->island && m->fate != DLC_MEMBER_LATE && dlc_sha256_equal(&m->payload, &ev->digest))
-            return true;
-    }
-    return false;
-}
-
-static dlc_err on_contribution(dlc_coord *c, int64_t now_ns, const struct dlc_event *ev)
-{
-    struct dlc__island *isl = &c->islands[ev->island];
-    char reason[160];
-    double norm = 0;
-
-    if (ev->incarnation != isl->incarnation || is_in_last_record(c, ev))
-        return DLC_OK;
-    if (c->round != DLC_ROUND_TRAINING || !isl->member || ev->t != c->t + 1)
-        return refuse(c, ev->island, "contribution to outer step %llu, open is %llu", (unsigned long long)ev->t,
-                      (unsigned long long)(c->t + 1));
-    if (isl->state != DLC_ISLAND_TRAINING || isl->refused || ev->attempt != c->attempt)
-        return DLC_OK; /* counted already, or of an attempt that was given up */
-    isl->last_heard_ns = now_ns;
-    isl->digest = ev->digest;
-    examine(reason, c, ev, &norm);
-    if (reason[0]) {
-        isl->refused = true;
-        DLC_TRY(refuse(c, ev->island, "%s", reason));
-        return close_if_due(c, now_ns);
-    }
-    isl->state = DLC_ISLAND_DONE;
-    isl->gone = false;
-    isl->payload = ev->payload;
-    isl->norm = norm;
-    dlc__ring_add(&c->arrivals_s, (double)(now_ns - c->opened_ns) * 1e-9);
-    if (!c->cfg.wait_for_all && n_members_with(c, false) >= c->cfg.quorum)
-        set_deadline(c);
-    return close_if_due(c, now_ns);
-}
+/* --- events, and what time alone does ----------------------------------------------------------------------------- */
 
 static dlc_err on_progress(dlc_coord *c, int64_t now_ns, const struct dlc_event *ev)
 {
@@ -326,93 +182,20 @@ static dlc_err on_progress(dlc_coord *c, int64_t now_ns, const struct dlc_event 
     return DLC_OK;
 }
 
-/* An assignment that came so late that theta(t-1) is gone is stale and needs nothing; otherwise the bits were damaged.
- */
-static dlc_err on_resupply(dlc_coord *c, int64_t now_ns, const struct dlc_event *ev)
-{
-    struct dlc__island *isl = &c->islands[ev->island];
-
-    if (!is_of_this_round(c, ev) || isl->state != DLC_ISLAND_TRAINING)
-        return DLC_OK;
-    if (++isl->n_resupplied > RESUPPLY_MAX)
-        return dlc__coord_fail(c, DLC_EPEER, "island %d: the parameters of outer step %llu arrived damaged %d times",
-                               ev->island, (unsigned long long)c->t, isl->n_resupplied);
-    DLC_TRY(refuse(c, ev->island, "got theta(%llu) with another digest; it is sent again", (unsigned long long)c->t));
-    return dlc__coord_assign(c, ev->island, now_ns);
-}
-
-static dlc_err on_lost(dlc_coord *c, const struct dlc_event *ev)
-{
-    struct dlc__island *isl = &c->islands[ev->island];
-
-    if (ev->incarnation != isl->incarnation)
-        return DLC_OK;
-    switch (isl->state) {
-    case DLC_ISLAND_READY: isl->state = DLC_ISLAND_AWAY; break;
-    case DLC_ISLAND_TRAINING: isl->state = DLC_ISLAND_LOST; break;
-    case DLC_ISLAND_DONE: isl->gone = true; break;
-    case DLC_ISLAND_AWAY:
-    case DLC_ISLAND_LOST: break;
-    }
-    return DLC_OK;
-}
-
-/* Without `wait_for_all` a lost member may never come back: it is not waited for when the others are in. */
-static dlc_err close_without_lost(dlc_coord *c, int64_t now_ns)
-{
-    int waiting = 0, lost = 0, in = n_members_with(c, false);
-
-    if (c->cfg.wait_for_all || c->round != DLC_ROUND_TRAINING)
-        return DLC_OK;
-    for (int i = 0; i < c->cfg.n_islands; i++) {
-        waiting += c->islands[i].member && !c->islands[i].refused && c->islands[i].state == DLC_ISLAND_TRAINING;
-        lost += c->islands[i].member && !c->islands[i].refused && c->islands[i].state == DLC_ISLAND_LOST;
-    }
-    if (lost > 0 && waiting == 0 && in >= c->cfg.quorum)
-        c->close_by_ns = now_ns;
-    return DLC_OK;
-}
-
-static dlc_err on_nonfinite(dlc_coord *c, int64_t now_ns, const struct dlc_event *ev)
-{
-    if (!is_of_this_round(c, ev) || c->islands[ev->island].state != DLC_ISLAND_TRAINING)
-        return DLC_OK;
-    if (c->n_rollbacks >= c->cfg.nonfinite_rollbacks_max)
-        return dlc__coord_fail(c, DLC_EFAIL,
-                               "island %d, step %lld: %s; %d rollbacks were made, %d are allowed (train.nonfinite"
-                               ", train.nonfinite_max); a lower optim.lr may help",
-                               ev->island, (long long)ev->step, ev->text ? ev->text : "non-finite loss", c->n_rollbacks,
-                               c->cfg.nonfinite_rollbacks_max);
-    c->n_rollbacks++;
-    for (int i = 0; i < c->cfg.n_islands; i++) {
-        struct dlc__island *isl = &c->islands[i];
-
-        if (!isl->member)
-            continue;
-        DLC_TRY(dlc_ledger_discard(c->ledger, i, &isl->lease));
-        for (size_t k = 0; k < isl->lease.n; k++)
-            DLC_TRY(dlc_ranges_add(&c->discarded, isl->lease.items[k]));
-        DLC_TRY(dlc__coord_lease(c, i));
-    }
-    return restart_round(c, now_ns);
-}
-
 /* A stop caught some members before, others after a step, and only some of them have kept where they were. */
 static dlc_err on_out_of_step(dlc_coord *c, int64_t now_ns, const struct dlc_event *ev)
 {
-    return c->cfg.lockstep && is_of_this_round(c, ev) ? restart_round(c, now_ns) : DLC_OK;
+    return c->cfg.lockstep && dlc__coord_is_of_this_round(c, ev) ? dlc__coord_restart_round(c, now_ns) : DLC_OK;
 }
 
-static dlc_err on_committed(dlc_coord *c, int64_t now_ns, const struct dlc_event *ev)
+static dlc_err on_committed(dlc_coord *c, const struct dlc_event *ev)
 {
     if (!c->uncommitted || ev->t != c->t)
         return DLC_OK;
     c->uncommitted = false;
     if (c->round == DLC_ROUND_FINISHED)
         return dlc__coord_push(c, (struct dlc_action){ .kind = DLC_ACTION_FINISHED, .t = c->t });
-    if (c->round == DLC_ROUND_WAITING)
-        DLC_TRY(dlc__coord_open_round(c, now_ns));
-    return close_if_due(c, now_ns);
+    return DLC_OK; /* what may follow now does, as after every event */
 }
 
 /* The longest silence that is still normal; 0 while nothing is known. */
@@ -442,6 +225,24 @@ static dlc_err find_silent(dlc_coord *c, int64_t now_ns)
     return DLC_OK;
 }
 
+/* After a resume the members of the round are given as long to be heard of as anybody else. */
+static int64_t grace_ends_ns(const dlc_coord *c)
+{
+    for (int i = 0; i < c->cfg.n_islands; i++) {
+        if (c->islands[i].awaited && c->opened_ns != INT64_MIN)
+            return c->resumed_ns + (int64_t)(SILENCE_FLOOR_S * 1e9);
+    }
+    return INT64_MAX;
+}
+
+static void end_grace(dlc_coord *c, int64_t now_ns)
+{
+    bool over = now_ns >= grace_ends_ns(c);
+
+    for (int i = 0; over && i < c->cfg.n_islands; i++)
+        c->islands[i].awaited = false;
+}
+
 int64_t dlc_coord_deadline_ns(const dlc_coord *c)
 {
     bool may_close = c->round == DLC_ROUND_TRAINING && !c->cfg.wait_for_all && !c->uncommitted;
@@ -450,6 +251,8 @@ int64_t dlc_coord_deadline_ns(const dlc_coord *c)
 
     if (c->failed)
         return INT64_MAX;
+    if (!c->cfg.wait_for_all && grace_ends_ns(c) < deadline)
+        deadline = grace_ends_ns(c);
     for (int i = 0; limit_s > 0 && c->round == DLC_ROUND_TRAINING && i < c->cfg.n_islands; i++) {
         const struct dlc__island *isl = &c->islands[i];
         int64_t at = isl->last_heard_ns + (int64_t)(limit_s * 1e9) + 1;
@@ -460,6 +263,25 @@ int64_t dlc_coord_deadline_ns(const dlc_coord *c)
     return deadline;
 }
 
+static dlc_err dispatch(dlc_coord *c, int64_t now_ns, const struct dlc_event *ev)
+{
+    switch (ev->kind) {
+    case DLC_EVENT_HELLO: return dlc__coord_on_hello(c, now_ns, ev);
+    case DLC_EVENT_CONTRIBUTION: return dlc__coord_on_contribution(c, now_ns, ev);
+    case DLC_EVENT_PROGRESS: return on_progress(c, now_ns, ev);
+    case DLC_EVENT_RESUPPLY: return dlc__coord_on_resupply(c, now_ns, ev);
+    case DLC_EVENT_NONFINITE: return dlc__coord_on_nonfinite(c, now_ns, ev);
+    case DLC_EVENT_OUT_OF_STEP: return on_out_of_step(c, now_ns, ev);
+    case DLC_EVENT_LOST: return dlc__coord_on_lost(c, ev);
+    case DLC_EVENT_BACK: return dlc__coord_on_back(c, now_ns, ev);
+    case DLC_EVENT_LEFT: return dlc__coord_on_left(c, ev);
+    case DLC_EVENT_REFUSED: return dlc__coord_on_nonsense(c, ev);
+    case DLC_EVENT_COMMITTED: return on_committed(c, ev);
+    case DLC_EVENT_TICK: return find_silent(c, now_ns);
+    }
+    return DLC_OK;
+}
+
 dlc_err dlc_coord_event(dlc_coord *c, int64_t now_ns, const struct dlc_event *ev)
 {
     if (c->failed)
@@ -467,17 +289,13 @@ dlc_err dlc_coord_event(dlc_coord *c, int64_t now_ns, const struct dlc_event *ev
     if (ev->kind != DLC_EVENT_COMMITTED && ev->kind != DLC_EVENT_TICK &&
         (ev->island < 0 || ev->island >= c->cfg.n_islands))
         return dlc_fail(DLC_EFAIL, "event of island %d, there are %d", ev->island, c->cfg.n_islands);
-    switch (ev->kind) {
-    case DLC_EVENT_HELLO: return on_hello(c, now_ns, ev);
-    case DLC_EVENT_CONTRIBUTION: DLC_TRY(on_contribution(c, now_ns, ev)); break;
-    case DLC_EVENT_PROGRESS: return on_progress(c, now_ns, ev);
-    case DLC_EVENT_RESUPPLY: return on_resupply(c, now_ns, ev);
-    case DLC_EVENT_NONFINITE: return on_nonfinite(c, now_ns, ev);
-    case DLC_EVENT_OUT_OF_STEP: return on_out_of_step(c, now_ns, ev);
-    case DLC_EVENT_LOST: DLC_TRY(on_lost(c, ev)); break;
-    case DLC_EVENT_COMMITTED: return on_committed(c, now_ns, ev);
-    case DLC_EVENT_TICK: DLC_TRY(find_silent(c, now_ns)); break;
-    }
-    DLC_TRY(close_without_lost(c, now_ns));
-    return close_if_due(c, now_ns);
+    if (c->opened_ns == INT64_MIN)
+        c->opened_ns = c->resumed_ns = now_ns;
+    c->assigned = false;
+    end_grace(c, now_ns);
+    DLC_TRY(dispatch(c, now_ns, ev));
+    if (c->round == DLC_ROUND_WAITING && (!c->uncommitted || c->cfg.publish_before_commit))
+        DLC_TRY(dlc__coord_open_round(c, now_ns));
+    DLC_TRY(dlc__coord_take_in(c, now_ns));
+    return c->assigned ? DLC_OK : dlc__coord_close_if_due(c, now_ns); /* otherwise with the next event, or a TICK */
 }

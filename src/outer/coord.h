@@ -11,18 +11,20 @@
  *
  * An island's states and what moves it between them:
  *
- *   state      HELLO            CONTRIBUTION   LOST          round closes
- *   AWAY       READY *          refused        -             -
- *   READY      READY (newer)    refused        AWAY          -
- *   TRAINING   TRAINING *       DONE           LOST          late: READY (policy), else not closed
- *   DONE       DONE             ignored        DONE (gone)   READY, or AWAY when gone
- *   LOST       TRAINING *       ignored        -             late: AWAY
- *   (* LOST or AWAY members of the open round get their assignment again: same lease, same steps, so the result is the
- *      same as if nothing had happened.)
+ *   state      HELLO          CONTRIBUTION   LOST         BACK        LEFT       round closes
+ *   AWAY       READY          refused        -            READY       -          -
+ *   READY      READY (newer)  refused        AWAY         -           AWAY       -
+ *   TRAINING   TRAINING *     DONE           LOST         -           AWAY +     late: READY, or LATE (late = next)
+ *   DONE       DONE           ignored        DONE (gone)  DONE        (gone)     READY, or AWAY when gone
+ *   LOST       TRAINING *     ignored        -            TRAINING    AWAY +     late: AWAY, or LATE (gone)
+ *   LATE       READY #        taken          LATE (gone)  LATE        AWAY +     carried, or lease back: READY; AWAY
+ *   (* newer incarnation: its assignment again: same lease, same steps, so the result is the same as if nothing had
+ *      happened. # newer incarnation: what it worked on is given up. + its lease goes back at once.)
+ *   READY islands join a round that is open already when fewer than `quorum` members can still contribute.
  *
  * An island's inner state (AdamW moments, step) is a function of the committed history: it moves only with a record
- * that names the island (summed or dropped). Whoever was refused, late or lost goes back to the state of its last
- * record.
+ * that names the island (summed, carried or dropped). Whoever was refused, late or lost goes back to the state of its
+ * last record; whoever does not hold that one any more begins anew.
  *
  * Messages of an older incarnation, attempt or outer step change nothing. */
 #ifndef DLC_OUTER_COORD_H
@@ -66,9 +68,12 @@ struct dlc_coord_config {
 
     /* Policy when a member does not come back: wait for it (it is restarted by somebody), or close without it once
      * `quorum` members are in and the deadline drawn from earlier arrivals has passed. */
-    bool wait_for_all;
+    bool wait_for_all; /* else: policy mode, in which no island ends the run, whatever it does */
     int min_islands; /* a round starts with at least this many; wait_for_all: n_islands */
     int quorum;
+    dlc_late late;      /* policy mode only */
+    double late_weight; /* next: times the weight */
+    int refusals_max;   /* policy mode: in a row, then the island is dismissed; 0: never */
 
     int nonfinite_rollbacks_max; /* rollback policy: attempts a run may set aside; 0: a non-finite loss stops the run */
     bool publish_before_commit;  /* islands go on while the record is made durable: only where all die together */
@@ -94,6 +99,9 @@ typedef enum {
     DLC_EVENT_OUT_OF_STEP,  /* island, incarnation, t, attempt: in lockstep members stand before different steps */
     DLC_EVENT_RESUPPLY,     /* island, incarnation, t, attempt: theta(t-1) did not arrive as it was sent */
     DLC_EVENT_LOST,         /* island, incarnation: its connection closed or it died */
+    DLC_EVENT_BACK,         /* island, incarnation: it was reported lost for its silence alone, and goes on */
+    DLC_EVENT_LEFT,         /* island, incarnation: it leaves in order, for good or for long */
+    DLC_EVENT_REFUSED,      /* island, incarnation, text: what it said makes no sense (policy mode) */
     DLC_EVENT_COMMITTED,    /* t: record t is durable */
     DLC_EVENT_TICK          /* nothing but time */
 } dlc_event_kind;
@@ -109,10 +117,15 @@ struct dlc_event {
     size_t payload_bytes;
     struct dlc_sha256 digest; /* of the payload; an exchange over a wire has compared it with the bytes */
     const char *text;
+    bool states_known;  /* HELLO: `states` says which inner states it holds; otherwise it holds what it should */
+    uint64_t states[2]; /* outer steps; 0: none */
 };
 
 typedef enum {
+    DLC_ACTION_OPENED,  /* t: before the assignments of a round, attempt or joiner: make dlc_coord_round_to_json durable
+                           where the coordinator is to go on with this round after its death */
     DLC_ACTION_ASSIGN,  /* island, assignment */
+    DLC_ACTION_DISMISS, /* island, code, text: tell it to leave */
     DLC_ACTION_REFUSED, /* island, t, text: log and count it; the island waits for its next assignment */
     DLC_ACTION_CLOSED,  /* t, record: theta(t) stands in dlc_coord_theta(); publish it, make the record durable, then
                            send DLC_EVENT_COMMITTED. With publish_before_commit the assignments of t+1 come before. */
@@ -144,9 +157,13 @@ dlc_err dlc_coord_create(dlc_coord **out, const struct dlc_coord_config *config,
 
 /* Continues after record t: `saved` is what dlc_coord_to_json gave then, theta[t & 1] and state are filled with what
  * was saved, `last` is record t (NULL when t = 0). Digests are compared with the record, and what does not fit together
- * is DLC_EINPUT. `saved` may be hostile. */
+ * is DLC_EINPUT. round: the last dlc_coord_round_to_json; when it is of round t + 1 of this history, that round goes on:
+ * same members (LOST until they say HELLO), leases and attempt, so that an island in the middle of it just goes on.
+ * NULL, or of another round: round t + 1 is opened anew. saved NULL (then t = 0): as dlc_coord_create.
+ * `saved` and `round` may be hostile. */
 dlc_err dlc_coord_resume(dlc_coord **out, const struct dlc_coord_config *config, float *const theta[2],
-                         float *const state[2], dlc_pool *pool, const json_t *saved, const struct dlc_record *last);
+                         float *const state[2], dlc_pool *pool, const json_t *saved, const struct dlc_record *last,
+                         const json_t *round);
 void dlc_coord_destroy(dlc_coord *c); /* accepts NULL */
 
 /* Where update t is written when round t closes: update(self, t) gives codec->size_bytes(N) bytes. dlc_merge with it as
@@ -167,6 +184,9 @@ int64_t dlc_coord_deadline_ns(const dlc_coord *c);
  * before later events. New reference; NULL out of memory. */
 json_t *dlc_coord_to_json(const dlc_coord *c);
 
+/* The open round, as of now: call it on OPENED. New reference; NULL out of memory. */
+json_t *dlc_coord_round_to_json(const dlc_coord *c);
+
 uint64_t dlc_coord_t(const dlc_coord *c); /* the last closed outer step */
 const float *dlc_coord_theta(const dlc_coord *c);
 const struct dlc_sha256 *dlc_coord_theta_digest(const dlc_coord *c);
@@ -175,6 +195,14 @@ const struct dlc_record *dlc_coord_record(const dlc_coord *c);
 uint64_t dlc_coord_n_rounds(const struct dlc_coord_config *config);
 const dlc_ledger *dlc_coord_ledger(const dlc_coord *c);
 bool dlc_coord_is_finished(const dlc_coord *c);
+
+/* The three numbers of a report. */
+struct dlc_coord_counts {
+    int alive;        /* islands that are there now, at work or waiting */
+    int contributing; /* whose outer gradients are in the mean of record t */
+    uint64_t tokens;  /* averaged by record t */
+};
+void dlc_coord_counts(struct dlc_coord_counts *out, const dlc_coord *c);
 
 /* Who is waited for: islands of the open round that have not contributed; returns their number, fills at most max. */
 int dlc_coord_waiting_for(const dlc_coord *c, int *islands, int max);

@@ -36,7 +36,7 @@ static dlc_err resume(struct bench *b, const struct dlc_coord_config *cfg, const
     bench_init(b, cfg);
     memcpy(b->theta_values[k->record.t & 1], k->theta, sizeof k->theta);
     memcpy(b->state_values, k->state, sizeof k->state);
-    return dlc_coord_resume(&b->c, cfg, b->theta, b->state, NULL, k->saved, &k->record);
+    return dlc_coord_resume(&b->c, cfg, b->theta, b->state, NULL, k->saved, &k->record, NULL);
 }
 
 static const struct {
@@ -204,7 +204,7 @@ static void no_record_means_no_history(void **state)
 
     (void)state;
     bench_init(&b, &cfg);
-    assert_int_equal(dlc_coord_resume(&b.c, &cfg, b.theta, b.state, NULL, kept.saved, NULL), DLC_EINPUT);
+    assert_int_equal(dlc_coord_resume(&b.c, &cfg, b.theta, b.state, NULL, kept.saved, NULL, NULL), DLC_EINPUT);
     assert_null(b.c);
     kept_fini(&kept);
 }

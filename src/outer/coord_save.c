@@ -5,7 +5,7 @@
 
 #include "base/json.h"
 
-static json_t *ring_to_json(const struct dlc__ring *r)
+json_t *dlc__ring_to_json(const struct dlc__ring *r)
 {
     json_t *list = json_array();
     size_t size = dlc__ring_size(r), first = r->n - size;
@@ -19,18 +19,25 @@ static json_t *ring_to_json(const struct dlc__ring *r)
     return list;
 }
 
-static dlc_err ring_from_json(struct dlc__ring *r, const json_t *list, const char *where)
+dlc_err dlc__ring_from_json(struct dlc__ring *r, const json_t *list, const char *key, const char *where)
 {
     if (!json_is_array(list) || json_array_size(list) > DLC_RING)
-        return dlc_fail(DLC_EINPUT, "%s: \"norms\" should be an array of at most %d numbers", where, DLC_RING);
+        return dlc_fail(DLC_EINPUT, "%s: \"%s\" should be an array of at most %d numbers", where, key, DLC_RING);
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *v = json_array_get(list, i);
 
         if (!json_is_number(v) || json_number_value(v) < 0)
-            return dlc_fail(DLC_EINPUT, "%s: entry %zu of \"norms\" is not a norm", where, i);
+            return dlc_fail(DLC_EINPUT, "%s: entry %zu of \"%s\" is not a number from 0", where, i, key);
         dlc__ring_add(r, json_number_value(v));
     }
     return DLC_OK;
+}
+
+/* At work on round t, which is closed: its contribution may still come. */
+static json_t *late_to_json(const struct dlc__island *isl)
+{
+    return json_pack("{s:I, s:I, s:o}", "attempt", (json_int_t)isl->attempt, "incarnation",
+                     (json_int_t)isl->incarnation, "lease", dlc_ranges_to_json(&isl->lease));
 }
 
 static json_t *islands_to_json(const dlc_coord *c)
@@ -42,6 +49,10 @@ static json_t *islands_to_json(const dlc_coord *c)
         json_t *item = json_pack("{s:I, s:b, s:o}", "state_step", (json_int_t)isl->state_step, "own_params",
                                  (int)isl->own_params, "pending", dlc_ranges_to_json(&isl->pending));
 
+        if (isl->state == DLC_ISLAND_LATE && json_object_set_new(item, "late", late_to_json(isl)) != 0) {
+            json_decref(item);
+            item = NULL;
+        }
         if (json_array_append_new(list, item) != 0) {
             json_decref(list);
             return NULL;
@@ -53,7 +64,7 @@ static json_t *islands_to_json(const dlc_coord *c)
 dlc_err dlc__coord_save(dlc_coord *c)
 {
     json_t *v = json_pack("{s:s, s:I, s:I, s:i, s:o, s:o, s:o}", "run", c->cfg.run, "t", (json_int_t)c->t, "tokens",
-                          (json_int_t)c->n_tokens, "rollbacks", c->n_rollbacks, "norms", ring_to_json(&c->norms),
+                          (json_int_t)c->n_tokens, "rollbacks", c->n_rollbacks, "norms", dlc__ring_to_json(&c->norms),
                           "islands", islands_to_json(c), "ledger", dlc_ledger_to_json(c->ledger));
 
     if (!v)
@@ -68,6 +79,24 @@ json_t *dlc_coord_to_json(const dlc_coord *c)
     return json_incref(c->saved);
 }
 
+static dlc_err late_from_json(struct dlc__island *isl, const json_t *v, int64_t t, const char *where)
+{
+    int64_t attempt, incarnation;
+
+    if (!v)
+        return DLC_OK;
+    if (t == 0)
+        return dlc_fail(DLC_EINPUT, "%s: an island is late for outer step 0", where);
+    DLC_TRY(dlc_json_get_int(&attempt, v, "attempt", 1, UINT32_MAX, where));
+    DLC_TRY(dlc_json_get_int(&incarnation, v, "incarnation", 0, UINT32_MAX, where));
+    DLC_TRY(dlc_ranges_from_json(&isl->lease, json_object_get(v, "lease"), where));
+    isl->attempt = (uint32_t)attempt;
+    isl->incarnation = (uint32_t)incarnation;
+    isl->state = DLC_ISLAND_LATE;
+    isl->gone = isl->unheard = true;
+    return DLC_OK;
+}
+
 static dlc_err island_from_json(struct dlc__island *isl, const json_t *v, int64_t t, const char *where)
 {
     int64_t state_step;
@@ -79,10 +108,11 @@ static dlc_err island_from_json(struct dlc__island *isl, const json_t *v, int64_
         return dlc_fail(DLC_EINPUT, "%s: an island that has not trained has no parameters of its own", where);
     isl->state_step = (uint64_t)state_step;
     isl->own_params = own_params;
-    return dlc_ranges_from_json(&isl->pending, json_object_get(v, "pending"), where);
+    DLC_TRY(dlc_ranges_from_json(&isl->pending, json_object_get(v, "pending"), where));
+    return late_from_json(isl, json_object_get(v, "late"), t, where);
 }
 
-/* Between rounds the leases are exactly what the islands have pending: one that nobody knows of would never end. */
+/* Between rounds the leases are exactly what the islands have pending or are late with: one that nobody knows of would never end. */
 static dlc_err check_leases(const dlc_coord *c, const json_t *ledger, const char *where)
 {
     struct dlc_ledger_totals totals = { 0 };
@@ -91,8 +121,11 @@ static dlc_err check_leases(const dlc_coord *c, const json_t *ledger, const char
     dlc_err err = DLC_OK;
 
     DLC_TRY(dlc_ledger_from_json(&probe, ledger, where));
-    for (int i = 0; err == DLC_OK && i < c->cfg.n_islands; i++)
+    for (int i = 0; err == DLC_OK && i < c->cfg.n_islands; i++) {
         err = dlc_ledger_return(probe, i, &c->islands[i].pending);
+        if (err == DLC_OK)
+            err = dlc_ledger_return(probe, i, &c->islands[i].lease);
+    }
     if (err == DLC_EFAIL)
         err = dlc_fail_context(DLC_EINPUT, "%s", where);
     for (int k = 0; k < dlc_ledger_n_pools(probe); k++) {
@@ -120,7 +153,7 @@ static dlc_err from_json(dlc_coord *c, const json_t *saved, const char *where)
     c->t = (uint64_t)t;
     c->n_tokens = (uint64_t)tokens;
     c->n_rollbacks = (int)rollbacks;
-    DLC_TRY(ring_from_json(&c->norms, json_object_get(saved, "norms"), where));
+    DLC_TRY(dlc__ring_from_json(&c->norms, json_object_get(saved, "norms"), "norms", where));
     DLC_TRY(dlc_json_get_array(&islands, saved, "islands", where));
     if (json_array_size(islands) != (size_t)c->cfg.n_islands)
         return dlc_fail(DLC_EINPUT, "%s: %zu islands, the run has %d", where, json_array_size(islands),
@@ -161,7 +194,8 @@ static dlc_err take_record(dlc_coord *c, const struct dlc_record *last, const ch
 }
 
 dlc_err dlc_coord_resume(dlc_coord **out, const struct dlc_coord_config *config, float *const theta[2],
-                         float *const state[2], dlc_pool *pool, const json_t *saved, const struct dlc_record *last)
+                         float *const state[2], dlc_pool *pool, const json_t *saved, const struct dlc_record *last,
+                         const json_t *round)
 {
     static const char where[] = "saved state of the coordinator";
     dlc_coord *c;
@@ -169,11 +203,14 @@ dlc_err dlc_coord_resume(dlc_coord **out, const struct dlc_coord_config *config,
 
     *out = NULL;
     DLC_TRY(dlc_coord_create(&c, config, theta, state, pool));
-    DLC_TRY_TO(fail, from_json(c, saved, where));
+    if (saved)
+        DLC_TRY_TO(fail, from_json(c, saved, where));
     DLC_TRY_TO(fail, take_record(c, last, where));
     if (c->t == dlc_coord_n_rounds(config))
         c->round = DLC_ROUND_FINISHED;
     DLC_TRY_TO(fail, dlc__coord_save(c));
+    if (round)
+        DLC_TRY_TO(fail, dlc__coord_take_round(c, round));
     *out = c;
     return DLC_OK;
 fail:

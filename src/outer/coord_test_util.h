@@ -31,6 +31,8 @@ struct bench {
     struct dlc_action actions[256]; /* since the last forget() */
     size_t n_actions;
     char *line; /* the last record */
+    json_t *round; /* the last one that was opened */
+    int n_opened;
 };
 
 static inline struct dlc_coord_config bench_config(int n_islands)
@@ -65,7 +67,9 @@ static inline void bench_close(struct bench *b)
 {
     dlc_coord_destroy(b->c);
     dlc_free(b->line);
+    json_decref(b->round);
     b->c = NULL;
+    b->round = NULL;
     b->line = NULL;
 }
 
@@ -99,6 +103,13 @@ static inline dlc_err give(struct bench *b, const struct dlc_event *ev)
     dlc_err err = dlc_coord_event(b->c, b->now_ns, ev);
 
     while (dlc_coord_next_action(b->c, &a)) {
+        if (a.kind == DLC_ACTION_OPENED) { /* not among the others: tests of what islands are told count those */
+            json_decref(b->round);
+            b->round = dlc_coord_round_to_json(b->c);
+            assert_non_null(b->round);
+            b->n_opened++;
+            continue;
+        }
         assert_true(b->n_actions < 256);
         b->actions[b->n_actions++] = a;
         if (a.kind == DLC_ACTION_CLOSED) {

@@ -299,6 +299,30 @@ static dlc_err move_ranges(dlc_ledger *l, int island, const struct dlc_ranges *r
     return DLC_OK;
 }
 
+dlc_err dlc_ledger_take(dlc_ledger *l, int island, const struct dlc_ranges *ranges)
+{
+    for (size_t i = 0; i < ranges->n; i++) {
+        const struct dlc_range *r = &ranges->items[i];
+        struct pool *p = r->pool >= 0 && r->pool < l->n_pools ? &l->pools[r->pool] : NULL;
+
+        if (!p || island < 0 || r->start > (uint64_t)SAMPLES_MAX || r->count > (uint64_t)SAMPLES_MAX - r->start)
+            return dlc_fail(DLC_EFAIL, "samples %llu..+%llu of pool %d for island %d: there are no such samples",
+                            (unsigned long long)r->start, (unsigned long long)r->count, r->pool, island);
+        DLC_TRY(room_for(p, 3));
+        if (r->start + r->count > p->next) {
+            p->held[p->n++] = (struct held){ p->next, r->start + r->count - p->next, FREE };
+            p->next = r->start + r->count;
+        }
+        join_neighbours(p);
+        if (!leased_wholly(p, FREE, r->start, r->count))
+            return dlc_fail(DLC_EFAIL, "samples %llu..+%llu of pool %d for island %d are not free",
+                            (unsigned long long)r->start, (unsigned long long)r->count, r->pool, island);
+        move_range(p, FREE, r->start, r->count, true, island);
+        join_neighbours(p);
+    }
+    return DLC_OK;
+}
+
 dlc_err dlc_ledger_return(dlc_ledger *l, int island, const struct dlc_ranges *ranges)
 {
     return move_ranges(l, island, ranges, true, FREE);

@@ -44,6 +44,10 @@ int dlc_ledger_n_pools(const dlc_ledger *ledger);
 /* `count` samples of `pool` for `island`, appended to *out in ascending order. */
 dlc_err dlc_ledger_lease(dlc_ledger *ledger, struct dlc_ranges *out, int island, int pool, uint64_t count);
 
+/* These very samples, from free to leased by `island`: a lease that was handed out before. DLC_EFAIL when some of them are
+ * not free; the ledger is good for nothing then. */
+dlc_err dlc_ledger_take(dlc_ledger *ledger, int island, const struct dlc_ranges *ranges);
+
 /* From leased by `island` to free, consumed or discarded. DLC_EFAIL, and nothing changes, when any part of the ranges
  * is not leased by it or named twice: a double count or a stranger's range never gets in. */
 dlc_err dlc_ledger_return(dlc_ledger *ledger, int island, const struct dlc_ranges *ranges);

@@ -6,7 +6,9 @@
 #include "base/json.h"
 #include "base/mem.h"
 
-static const char *const fate_names[] = { "summed", "dropped", "refused", "late" };
+static const char *const fate_names[] = { "summed", "dropped", "refused", "late", "carried" };
+
+#define N_FATES (sizeof fate_names / sizeof *fate_names)
 
 void dlc_record_fini(struct dlc_record *r)
 {
@@ -130,9 +132,9 @@ static dlc_err get_member(struct dlc_record_member *m, const json_t *v, const ch
     DLC_TRY(dlc_json_get_int(&island, v, "island", 0, 1000000, where));
     DLC_TRY(dlc_json_get_int(&weight, v, "weight", 0, INT64_MAX, where));
     DLC_TRY(dlc_json_get_string(&fate, v, "fate", where));
-    for (k = 0; k < 4 && strcmp(fate, fate_names[k]) != 0; k++)
+    for (k = 0; k < N_FATES && strcmp(fate, fate_names[k]) != 0; k++)
         ;
-    if (k == 4)
+    if (k == N_FATES)
         return dlc_fail(DLC_EINPUT, "%s: \"fate\" is '%.20s'", where, fate);
     m->island = (int)island;
     m->weight = (uint64_t)weight;

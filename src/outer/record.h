@@ -17,14 +17,16 @@ typedef enum {
     DLC_MEMBER_SUMMED,  /* its contribution is in the mean */
     DLC_MEMBER_DROPPED, /* simulated loss: not in the mean; the island goes on from its own parameters */
     DLC_MEMBER_REFUSED, /* arrived and was not let in; its token range went back to the pool */
-    DLC_MEMBER_LATE     /* did not arrive before the deadline; its token range went back to the pool */
+    DLC_MEMBER_LATE,    /* did not arrive before the round was closed (lost, slow, or it left); its token range went back
+                           to the pool, or it stays at its work for the next step (late = next) */
+    DLC_MEMBER_CARRIED  /* its contribution to the step before is in this mean, with a smaller weight */
 } dlc_member_fate;
 
 struct dlc_record_member {
     int island;
     dlc_member_fate fate;
-    uint64_t weight;            /* in the mean; 0 unless summed */
-    struct dlc_ranges ranges;   /* consumed by this record; empty unless summed */
+    uint64_t weight;            /* in the mean; 0 unless summed or carried */
+    struct dlc_ranges ranges;   /* consumed by this record; empty unless summed or carried */
     struct dlc_sha256 payload;  /* of the encoded contribution; zero when late */
 };
 
@@ -33,7 +35,7 @@ struct dlc_record {
     uint64_t t;        /* outer step, from 1 */
     int fragment;      /* 0: the whole model */
     int64_t step;      /* inner steps of the whole run after this round */
-    int n_alive;       /* islands that were members of the round */
+    int n_alive;       /* islands listed in `members` */
     uint64_t n_tokens; /* consumed by all records so far, this one included */
     double delta_norm; /* L2 norm of the mean outer gradient */
     struct dlc_sha256 theta; /* of theta(t)'s bytes */

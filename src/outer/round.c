@@ -1,13 +1,5 @@
-/* Opening and closing of a round. */
+/* Opening a round, beginning it again, and when it is to be closed. */
 #include "outer/coord_internal.h"
-
-#include <math.h>
-
-#include "base/mem.h"
-#include "base/rng.h"
-#include "outer/merge.h"
-
-#define STREAM_DROP 0x64726f70u
 
 int64_t dlc__coord_round_steps(const struct dlc_coord_config *cfg, uint64_t t)
 {
@@ -40,8 +32,10 @@ dlc_err dlc__coord_assign(struct dlc_coord *c, int island, int64_t now_ns)
     struct dlc__island *isl = &c->islands[island];
     uint64_t t = c->t + 1;
 
+    c->assigned = true;
     isl->state = DLC_ISLAND_TRAINING;
-    isl->refused = false;
+    isl->attempt = c->attempt;
+    isl->refused = isl->left = isl->gone = isl->state_lost = false;
     isl->payload = NULL;
     isl->last_heard_ns = now_ns; /* from now on something is expected of it */
     return dlc__coord_push(c, (struct dlc_action){
@@ -59,268 +53,150 @@ dlc_err dlc__coord_assign(struct dlc_coord *c, int island, int64_t now_ns)
                               });
 }
 
-dlc_err dlc__coord_open_round(struct dlc_coord *c, int64_t now_ns)
+dlc_err dlc__coord_opened(struct dlc_coord *c)
 {
-    int n_ready = 0, wanted = c->cfg.wait_for_all ? c->cfg.n_islands : c->cfg.min_islands;
+    return dlc__coord_push(c, (struct dlc_action){ .kind = DLC_ACTION_OPENED, .t = c->t + 1 });
+}
 
-    for (int i = 0; i < c->cfg.n_islands; i++)
-        n_ready += c->islands[i].state == DLC_ISLAND_READY;
-    if (n_ready < wanted)
-        return DLC_OK;
-    c->round = DLC_ROUND_TRAINING;
-    c->attempt = 1;
-    c->opened_ns = now_ns;
-    c->close_by_ns = INT64_MAX;
+/* With late = next all who are there may be busy with the round before: then there is nobody to begin with, and what they
+ * have handed in is given up. */
+static dlc_err free_the_late(struct dlc_coord *c, int *n_ready)
+{
     for (int i = 0; i < c->cfg.n_islands; i++) {
-        c->islands[i].member = c->islands[i].state == DLC_ISLAND_READY;
-        if (!c->islands[i].member)
+        if (c->islands[i].state != DLC_ISLAND_LATE || !c->islands[i].payload || c->islands[i].gone)
             continue;
-        DLC_TRY(dlc__coord_lease(c, i));
-        DLC_TRY(dlc__coord_assign(c, i, now_ns));
+        DLC_TRY(dlc__coord_release_late(c, i));
+        ++*n_ready;
     }
     return DLC_OK;
 }
 
-static bool is_dropped(const struct dlc_coord_config *cfg, uint64_t t, int island)
+dlc_err dlc__coord_open_round(struct dlc_coord *c, int64_t now_ns)
 {
-    return cfg->drop > 0 &&
-           dlc_rng_uniform(cfg->seed, STREAM_DROP, (t - 1) * (uint64_t)cfg->n_islands + (uint64_t)island) < cfg->drop;
+    int n_ready = 0, n_late = 0, wanted = c->cfg.wait_for_all ? c->cfg.n_islands : c->cfg.min_islands;
+
+    for (int i = 0; i < c->cfg.n_islands; i++) {
+        n_ready += c->islands[i].state == DLC_ISLAND_READY;
+        n_late += c->islands[i].state == DLC_ISLAND_LATE && !c->islands[i].gone;
+    }
+    if (n_ready + n_late < wanted)
+        return DLC_OK;
+    if (n_ready == 0)
+        DLC_TRY(free_the_late(c, &n_ready));
+    if (n_ready == 0)
+        return DLC_OK;
+    c->round = DLC_ROUND_TRAINING;
+    c->attempt++;
+    c->opened_ns = now_ns;
+    c->close_by_ns = INT64_MAX;
+    c->resumed = false;
+    for (int i = 0; i < c->cfg.n_islands; i++) {
+        c->islands[i].member = c->islands[i].state == DLC_ISLAND_READY;
+        if (c->islands[i].member)
+            DLC_TRY(dlc__coord_lease(c, i));
+    }
+    DLC_TRY(dlc__coord_opened(c));
+    for (int i = 0; i < c->cfg.n_islands; i++) {
+        if (c->islands[i].member)
+            DLC_TRY(dlc__coord_assign(c, i, now_ns));
+    }
+    return DLC_OK;
 }
 
-static dlc_member_fate fate_of(const struct dlc_coord *c, int island)
+/* Everybody again from theta(t-1); what came in counts no more, nor do refusals and a deadline drawn from it. */
+dlc_err dlc__coord_restart_round(struct dlc_coord *c, int64_t now_ns)
 {
-    const struct dlc__island *isl = &c->islands[island];
-
-    if (isl->refused)
-        return DLC_MEMBER_REFUSED;
-    if (isl->state != DLC_ISLAND_DONE)
-        return DLC_MEMBER_LATE;
-    return is_dropped(&c->cfg, c->t + 1, island) ? DLC_MEMBER_DROPPED : DLC_MEMBER_SUMMED;
-}
-
-/* Fills c->record's members, with the ranges each summed one consumes (those of its dropped rounds first). */
-static dlc_err list_members(struct dlc_coord *c, uint64_t round_tokens)
-{
-    struct dlc_record *r = &c->record;
-
-    r->members = dlc_calloc((size_t)c->cfg.n_islands, sizeof *r->members);
-    if (!r->members)
-        return DLC_ENOMEM;
+    c->attempt++;
+    c->opened_ns = now_ns;
+    c->close_by_ns = INT64_MAX;
+    c->resumed = false;
+    DLC_TRY(dlc__coord_opened(c));
     for (int i = 0; i < c->cfg.n_islands; i++) {
         struct dlc__island *isl = &c->islands[i];
-        struct dlc_record_member *m = &r->members[r->n_members];
+
+        if (!isl->member || isl->left || isl->dismissed)
+            continue;
+        isl->refused = false;
+        if (isl->state == DLC_ISLAND_TRAINING || (isl->state == DLC_ISLAND_DONE && !isl->gone)) {
+            DLC_TRY(dlc__coord_assign(c, i, now_ns));
+        } else {
+            isl->state = DLC_ISLAND_LOST; /* gets its assignment when it is back */
+            isl->gone = false;
+            isl->payload = NULL;
+        }
+    }
+    return DLC_OK;
+}
+
+/* Policy mode, and nothing of anybody could be let in: leases go back, and whoever is there begins again. */
+static dlc_err void_round(struct dlc_coord *c, int64_t now_ns)
+{
+    for (int i = 0; i < c->cfg.n_islands; i++) {
+        struct dlc__island *isl = &c->islands[i];
 
         if (!isl->member)
             continue;
-        r->n_members++;
-        m->island = i;
-        m->fate = fate_of(c, i);
-        if (m->fate != DLC_MEMBER_LATE)
-            m->payload = isl->digest;
-        if (m->fate != DLC_MEMBER_SUMMED)
-            continue;
-        m->weight = c->cfg.uniform_weights ? 1 : round_tokens;
-        for (size_t k = 0; k < isl->pending.n; k++)
-            DLC_TRY(dlc_ranges_add(&m->ranges, isl->pending.items[k]));
-        for (size_t k = 0; k < isl->lease.n; k++)
-            DLC_TRY(dlc_ranges_add(&m->ranges, isl->lease.items[k]));
-        c->n_tokens += dlc_ranges_count(&m->ranges) * (uint64_t)c->cfg.tokens_per_sample;
+        DLC_TRY(dlc_ledger_return(c->ledger, i, &isl->lease));
+        isl->lease.n = 0;
+        isl->member = isl->refused = isl->left = false;
+        if (isl->state == DLC_ISLAND_TRAINING)
+            isl->state = DLC_ISLAND_READY;
+        else if (isl->state == DLC_ISLAND_LOST)
+            isl->state = DLC_ISLAND_AWAY;
     }
-    return DLC_OK;
+    c->round = DLC_ROUND_WAITING;
+    return dlc__coord_open_round(c, now_ns);
 }
 
-static size_t collect_parts(struct dlc_merge_part *parts, const struct dlc_coord *c)
+static int n_refused(const struct dlc_coord *c)
 {
-    size_t n = 0;
+    int n = 0;
 
-    for (size_t i = 0; i < c->record.n_members; i++) {
-        const struct dlc_record_member *m = &c->record.members[i];
+    for (int i = 0; i < c->cfg.n_islands; i++)
+        n += c->islands[i].member && c->islands[i].refused;
+    return n;
+}
 
-        if (m->fate == DLC_MEMBER_SUMMED)
-            parts[n++] = (struct dlc_merge_part){ c->islands[m->island].payload, (double)m->weight, NULL };
+int dlc__coord_n_in(const struct dlc_coord *c)
+{
+    int n = 0;
+
+    for (int i = 0; i < c->cfg.n_islands; i++) {
+        const struct dlc__island *isl = &c->islands[i];
+
+        n += isl->member && !isl->refused && isl->state == DLC_ISLAND_DONE;
     }
     return n;
 }
 
-/* In lockstep everyone ends the round with the same bits: one contribution stands for all, and it is theta(t). */
-static dlc_err check_lockstep(struct dlc_coord *c)
+/* Without `wait_for_all` a lost member may never come back: it is not waited for when the others are in. */
+static bool only_lost_are_missing(const struct dlc_coord *c)
 {
-    const struct dlc_record_member *first = &c->record.members[0];
+    int n_lost = 0;
 
-    for (size_t i = 1; i < c->record.n_members; i++) {
-        const struct dlc_record_member *m = &c->record.members[i];
-
-        if (!dlc_sha256_equal(&m->payload, &first->payload))
-            return dlc_fail(DLC_EFAIL, "outer step %llu: islands %d and %d averaged every gradient and yet differ",
-                            (unsigned long long)c->record.t, first->island, m->island);
-    }
-    return DLC_OK;
-}
-
-static dlc_err take_outer_step(struct dlc_coord *c)
-{
-    static const struct dlc_outer_opt adopt = { .kind = DLC_OUTER_SGD, .lr = 1.0 };
-    uint64_t t = c->record.t;
-    struct dlc_merge m = { c->cfg.codec, c->cfg.lockstep ? &adopt : &c->cfg.opt, c->cfg.aggregate, c->cfg.n_params, t };
-    float *to = c->theta[t & 1], *from = c->theta[(t - 1) & 1];
-    struct dlc_merge_part *parts = dlc_calloc((size_t)c->cfg.n_islands, sizeof *parts);
-    dlc_err err = DLC_OK;
-    size_t n;
-
-    if (!parts)
-        return DLC_ENOMEM;
-    n = collect_parts(parts, c);
-    if (c->cfg.lockstep && n > 0)
-        err = check_lockstep(c);
-    if (n == 0)
-        memcpy(to, from, c->cfg.n_params * sizeof *to); /* everything was lost: nothing to step on */
-    else if (err == DLC_OK)
-        c->record.delta_norm = dlc_merge(to, from, c->state, c->update ? c->update(c->update_self, t) : NULL, &m, parts,
-                                         c->cfg.lockstep ? 1 : n, c->pool);
-    dlc_free(parts);
-    return err;
-}
-
-static void digest_state(struct dlc_sha256 *out, dlc_sha256_ctx *ctx, const struct dlc_coord *c)
-{
-    for (int i = 0; i < dlc_outer_opt_n_state(c->cfg.opt.kind); i++)
-        dlc_sha256_update(ctx, c->state[i], c->cfg.n_params * sizeof(float));
-    *out = dlc_sha256_final(ctx);
-}
-
-dlc_err dlc__coord_digest_state(struct dlc_sha256 *out, const struct dlc_coord *c)
-{
-    dlc_sha256_ctx *ctx;
-
-    DLC_TRY(dlc_sha256_create(&ctx));
-    digest_state(out, ctx, c);
-    dlc_sha256_destroy(ctx);
-    return DLC_OK;
-}
-
-/* Finite contributions can still give a sum that is not. */
-static bool is_finite(const float *values, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        if (!isfinite(values[i]))
-            return false;
-    }
-    return true;
-}
-
-/* Three looks at theta(t) and the outer state, each of one thread, at the same time: all islands wait for them. */
-struct looks {
-    const struct dlc_coord *c;
-    const float *theta;
-    dlc_sha256_ctx *ctx;
-    struct dlc_sha256 theta_digest, state_digest;
-    bool finite;
-};
-
-static void look(void *arg, int worker, int n_workers)
-{
-    struct looks *l = arg;
-    size_t n = l->c->cfg.n_params;
-
-    for (int i = worker; i < 3; i += n_workers) {
-        if (i == 0)
-            l->theta_digest = dlc_sha256(l->theta, n * sizeof(float));
-        else if (i == 1)
-            digest_state(&l->state_digest, l->ctx, l->c);
-        else
-            l->finite = is_finite(l->theta, n);
-    }
-}
-
-static dlc_err look_at_result(struct dlc_coord *c, uint64_t t)
-{
-    struct looks l = { .c = c, .theta = c->theta[t & 1] };
-
-    DLC_TRY(dlc_sha256_create(&l.ctx));
-    dlc_pool_run(c->pool, look, &l);
-    dlc_sha256_destroy(l.ctx);
-    c->record.theta = l.theta_digest;
-    c->record.outer = l.state_digest;
-    if (l.finite)
-        return DLC_OK;
-    return dlc__coord_fail(c, DLC_EFAIL,
-                           "outer step %llu gives parameters that are not finite; the outer gradient's norm is %.3g",
-                           (unsigned long long)t, c->record.delta_norm);
-}
-
-static dlc_err settle_island(struct dlc_coord *c, const struct dlc_record_member *m)
-{
-    struct dlc__island *isl = &c->islands[m->island];
-
-    if (m->fate == DLC_MEMBER_SUMMED || m->fate == DLC_MEMBER_DROPPED)
-        dlc__ring_add(&c->norms, isl->norm);
-    switch (m->fate) {
-    case DLC_MEMBER_SUMMED:
-        DLC_TRY(dlc_ledger_consume(c->ledger, m->island, &m->ranges));
-        isl->pending.n = 0;
-        isl->state_step = c->record.t;
-        isl->own_params = false;
-        break;
-    case DLC_MEMBER_DROPPED:
-        for (size_t k = 0; k < isl->lease.n; k++)
-            DLC_TRY(dlc_ranges_add(&isl->pending, isl->lease.items[k]));
-        isl->state_step = c->record.t;
-        isl->own_params = true;
-        break;
-    case DLC_MEMBER_REFUSED:
-    case DLC_MEMBER_LATE: DLC_TRY(dlc_ledger_return(c->ledger, m->island, &isl->lease)); break;
-    }
-    isl->lease.n = 0;
-    isl->payload = NULL;
-    isl->member = false;
-    isl->state = isl->state == DLC_ISLAND_LOST || isl->gone ? DLC_ISLAND_AWAY : DLC_ISLAND_READY;
-    isl->gone = false;
-    return DLC_OK;
-}
-
-/* The pending ranges of simulated losses go back to the pool when there is no round left to bring them in. */
-static dlc_err return_pending(struct dlc_coord *c)
-{
     for (int i = 0; i < c->cfg.n_islands; i++) {
-        DLC_TRY(dlc_ledger_return(c->ledger, i, &c->islands[i].pending));
-        c->islands[i].pending.n = 0;
+        const struct dlc__island *isl = &c->islands[i];
+
+        if (!isl->member || isl->refused || isl->left)
+            continue;
+        if (isl->state == DLC_ISLAND_TRAINING || (isl->state == DLC_ISLAND_LOST && isl->awaited))
+            return false;
+        n_lost += isl->state == DLC_ISLAND_LOST;
     }
-    return DLC_OK;
+    return n_lost > 0 && dlc__coord_n_in(c) >= c->cfg.quorum;
 }
 
-dlc_err dlc__coord_close_round(struct dlc_coord *c, int64_t now_ns)
+dlc_err dlc__coord_close_if_due(struct dlc_coord *c, int64_t now_ns)
 {
-    uint64_t t = c->t + 1;
-    struct dlc_sha256 prev = c->record.hash;
-    bool last = t == dlc_coord_n_rounds(&c->cfg);
-    uint64_t round_tokens =
-        (uint64_t)dlc__coord_round_steps(&c->cfg, t) * (uint64_t)c->cfg.batch * (uint64_t)c->cfg.tokens_per_sample;
+    bool complete = dlc_coord_waiting_for(c, NULL, 0) == 0;
+    bool late = !c->cfg.wait_for_all && (now_ns >= c->close_by_ns || only_lost_are_missing(c));
 
-    dlc_record_fini(&c->record);
-    memcpy(c->record.run, c->cfg.run, sizeof c->record.run);
-    c->record.t = t;
-    c->record.prev = prev;
-    c->record.step = (int64_t)(t - 1) * c->cfg.H + dlc__coord_round_steps(&c->cfg, t);
-    DLC_TRY(list_members(c, round_tokens));
-    c->record.n_alive = (int)c->record.n_members;
-    DLC_TRY(dlc_ranges_copy(&c->record.discarded, &c->discarded));
-    DLC_TRY(take_outer_step(c));
-    DLC_TRY(look_at_result(c, t));
-    if (c->failed)
+    if (c->round != DLC_ROUND_TRAINING || c->uncommitted || c->failed || !(complete || late))
         return DLC_OK;
-    c->record.n_tokens = c->n_tokens;
-    c->theta_digest = c->record.theta;
-    DLC_TRY(dlc_record_seal(&c->record));
-    for (size_t i = 0; i < c->record.n_members; i++)
-        DLC_TRY(settle_island(c, &c->record.members[i]));
-    if (last)
-        DLC_TRY(return_pending(c));
-    c->discarded.n = 0;
-    c->t = t;
-    c->uncommitted = true;
-    c->round = last ? DLC_ROUND_FINISHED : DLC_ROUND_WAITING;
-    DLC_TRY(dlc__coord_save(c));
-    if (c->cfg.publish_before_commit && !last)
-        DLC_TRY(dlc__coord_open_round(c, now_ns));
-    return dlc__coord_push(c, (struct dlc_action){ .kind = DLC_ACTION_CLOSED, .t = t, .record = &c->record });
+    if (dlc__coord_n_in(c) > 0)
+        return dlc__coord_close_round(c, now_ns);
+    if (!c->cfg.wait_for_all)
+        return void_round(c, now_ns);
+    return dlc__coord_fail(c, DLC_EFAIL, "outer step %llu: none of %d contributions could be let in",
+                           (unsigned long long)(c->t + 1), n_refused(c));
 }

@@ -1,5 +1,6 @@
 #include "train/coordinator.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -9,6 +10,7 @@
 struct peer {
     uint32_t incarnation;
     bool connected, paused;
+    bool left; /* in order or dismissed: nobody is to start it again */
     bool gradient_in; /* for (grad_t, grad_attempt, grad_step) */
     uint64_t grad_t;
     uint32_t grad_attempt;
@@ -157,6 +159,30 @@ static dlc_err commit(dlc_coordinator *c, const struct dlc_action *a)
     return err == DLC_OK ? dlc_coord_event(c->core, c->hub->ops->now_ns(c->hub), &committed) : err;
 }
 
+static dlc_err opened(dlc_coordinator *c)
+{
+    json_t *round;
+    dlc_err err;
+
+    if (!c->cb.opened)
+        return DLC_OK;
+    round = dlc_coord_round_to_json(c->core);
+    err = round ? c->cb.opened(c->cb.self, round) : dlc_fail(DLC_ENOMEM, "out of memory: the open round");
+    json_decref(round);
+    return err;
+}
+
+static dlc_err dismiss(dlc_coordinator *c, const struct dlc_action *a)
+{
+    struct dlc_message m = { .kind = DLC_MSG_DISMISS, .t = a->t, .code = a->code };
+
+    snprintf(m.text, sizeof m.text, "%.199s", a->text);
+    if (c->cb.dismissed)
+        c->cb.dismissed(c->cb.self, a->island, m.text);
+    c->peers[a->island].left = true; /* it ends by itself */
+    return c->hub->ops->send(c->hub, a->island, &m);
+}
+
 static dlc_err finish(dlc_coordinator *c)
 {
     struct dlc_message m = { .kind = DLC_MSG_FINISH };
@@ -168,7 +194,9 @@ static dlc_err finish(dlc_coordinator *c)
 static dlc_err carry_out(dlc_coordinator *c, const struct dlc_action *a)
 {
     switch (a->kind) {
+    case DLC_ACTION_OPENED: return opened(c);
     case DLC_ACTION_ASSIGN: return assign(c, a);
+    case DLC_ACTION_DISMISS: return dismiss(c, a);
     case DLC_ACTION_CLOSED: return commit(c, a);
     case DLC_ACTION_FINISHED: return finish(c);
     case DLC_ACTION_FAILED: return dlc_fail(a->code, "%s", a->text);
@@ -195,6 +223,38 @@ static dlc_err event(dlc_coordinator *c, const struct dlc_event *ev)
 }
 
 /* --- messages of islands ------------------------------------------------------------------------------------------ */
+
+/* What cannot be made sense of ends the run where the islands are ours; otherwise it is that island's own affair. */
+static dlc_err nonsense(dlc_coordinator *c, int island, const struct dlc_message *m, dlc_err code, const char *text)
+{
+    struct dlc_event ev = {
+        .kind = DLC_EVENT_REFUSED, .island = island, .incarnation = m->incarnation, .t = m->t, .text = text
+    };
+
+    return c->cfg.wait_for_all ? dlc_fail(code, "island %d: %s", island, text) : event(c, &ev);
+}
+
+static dlc_err leave(dlc_coordinator *c, int island, const struct dlc_message *m)
+{
+    struct dlc_event ev = { .kind = DLC_EVENT_LEFT, .island = island, .incarnation = m->incarnation };
+
+    c->peers[island].connected = false;
+    c->peers[island].gradient_in = false;
+    c->peers[island].left = true;
+    return event(c, &ev);
+}
+
+/* It ends, and what it was lent is free. */
+static dlc_err on_failed(dlc_coordinator *c, int island, const struct dlc_message *m)
+{
+    if (c->cfg.wait_for_all)
+        return dlc_fail(m->code ? m->code : DLC_EFAIL, "island %d: %s", island, m->text);
+    if (c->cb.refused)
+        c->cb.refused(c->cb.self, island, m->t, m->text);
+    DLC_TRY(leave(c, island, m));
+    c->peers[island].left = false; /* whoever started it may start it again */
+    return DLC_OK;
+}
 
 static bool same_attempt(const struct peer *a, const struct peer *b)
 {
@@ -238,7 +298,7 @@ static dlc_err on_gradient(dlc_coordinator *c, int island, const struct dlc_mess
     bool same_step = true;
 
     if (!c->cfg.lockstep)
-        return dlc_fail(DLC_EPEER, "island %d sent a gradient; this run does not average gradients", island);
+        return nonsense(c, island, m, DLC_EPEER, "sent a gradient; this run does not average gradients");
     if (is_averaged(&c->last_mean, m))
         return DLC_OK;
     p->gradient_in = true;
@@ -281,8 +341,11 @@ static dlc_err on_message(dlc_coordinator *c, int island, const struct dlc_messa
                             .t = m->t,
                             .attempt = m->attempt,
                             .step = m->step,
-                            .text = m->text };
+                            .text = m->text,
+                            .states_known = m->states_known,
+                            .states = { m->states[0], m->states[1] } };
     struct dlc_message pause = { .kind = DLC_MSG_PAUSE };
+    char text[64];
 
     if (m->incarnation != p->incarnation)
         return DLC_OK; /* of an earlier life */
@@ -290,7 +353,7 @@ static dlc_err on_message(dlc_coordinator *c, int island, const struct dlc_messa
     case DLC_MSG_HELLO:
         ev.kind = DLC_EVENT_HELLO;
         p->connected = true;
-        p->gradient_in = false;
+        p->gradient_in = p->left = false;
         if (c->pausing)
             return c->hub->ops->send(c->hub, island, &pause);
         return event(c, &ev);
@@ -304,8 +367,15 @@ static dlc_err on_message(dlc_coordinator *c, int island, const struct dlc_messa
     case DLC_MSG_GRADIENT: return on_gradient(c, island, m);
     case DLC_MSG_CONTRIBUTION: return on_contribution(c, island, m);
     case DLC_MSG_PAUSED: p->paused = true; return DLC_OK;
-    case DLC_MSG_FAILED: return dlc_fail(m->code ? m->code : DLC_EFAIL, "island %d: %s", island, m->text);
-    default: return dlc_fail(DLC_EPEER, "island %d sent a message of kind %d", island, (int)m->kind);
+    case DLC_MSG_BACK:
+        ev.kind = DLC_EVENT_BACK;
+        p->connected = true;
+        return event(c, &ev);
+    case DLC_MSG_LEAVE: return leave(c, island, m);
+    case DLC_MSG_FAILED: return on_failed(c, island, m);
+    default:
+        snprintf(text, sizeof text, "sent a message of kind %d", (int)m->kind);
+        return nonsense(c, island, m, DLC_EPEER, text);
     }
 }
 
@@ -319,7 +389,7 @@ static dlc_err on_lost(dlc_coordinator *c, int island)
     if (c->finished || p->paused)
         return DLC_OK;
     DLC_TRY(event(c, &ev));
-    return c->cb.lost && !c->pausing ? c->cb.lost(c->cb.self, island) : DLC_OK;
+    return c->cb.lost && !c->pausing && !p->left ? c->cb.lost(c->cb.self, island) : DLC_OK;
 }
 
 dlc_err dlc_coordinator_poll(dlc_coordinator *c, bool *idle, int64_t deadline_ns)

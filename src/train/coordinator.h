@@ -11,10 +11,14 @@ struct dlc_coordinator_callbacks {
     void *self;
 
     /* Makes record t durable together with everything needed to go on after it. Called in order, once a step; an error
-     * ends the run. theta: theta(t) [N]; saved: dlc_coord_to_json. All are borrowed. */
+     * ends the run. After it the hub publishes. theta: theta(t) [N]; saved: dlc_coord_to_json. All are borrowed. */
     dlc_err (*commit)(void *self, const struct dlc_record *record, const json_t *saved, const float *theta);
 
-    /* The rest may be NULL. */
+    /* The rest may be NULL.
+     * opened: makes the open round durable (dlc_coord_resume's `round`), in place of the one before; comes before its
+     * assignments go out. An error ends the run. Where this is NULL a new coordinator opens the round anew. */
+    dlc_err (*opened)(void *self, const json_t *round);
+    void (*dismissed)(void *self, int island, const char *reason);
     void (*progress)(void *self, int island, const struct dlc_message *m);
     void (*contribution)(void *self, int island, const struct dlc_message *m); /* came in; before the core sees it */
     void (*refused)(void *self, int island, uint64_t t, const char *reason);

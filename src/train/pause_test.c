@@ -207,7 +207,7 @@ static void start(struct run *r)
         const char *line = r->lines[r->n_records];
 
         assert_int_equal(dlc_record_from_line(&last, line, strlen(line), "record"), DLC_OK);
-        if (dlc_coord_resume(&r->core, &r->cfg, theta, state, NULL, r->saved, &last) != DLC_OK)
+        if (dlc_coord_resume(&r->core, &r->cfg, theta, state, NULL, r->saved, &last, NULL) != DLC_OK)
             fail_msg("%s", dlc_err_text());
         dlc_record_fini(&last);
     }

@@ -387,7 +387,7 @@ dlc_err dlc_progress_outer(dlc_progress *p, const struct dlc_record *r, double w
     int contributing = 0;
 
     for (size_t i = 0; i < r->n_members; i++)
-        contributing += r->members[i].fate == DLC_MEMBER_SUMMED;
+        contributing += r->members[i].fate == DLC_MEMBER_SUMMED || r->members[i].fate == DLC_MEMBER_CARRIED;
     p->outer_step = r->t;
     add_times(&p->run, &round);
     p->round = (struct times){ 0 };

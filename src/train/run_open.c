@@ -294,7 +294,8 @@ static dlc_err open_core(struct dlc_run *run, bool old)
         return dlc_coord_create(&run->core, &run->core_config, run->theta, run->state, run->backend->pool);
     }
     err =
-        dlc_coord_resume(&run->core, &run->core_config, run->theta, run->state, run->backend->pool, saved, &run->last);
+        dlc_coord_resume(&run->core, &run->core_config, run->theta, run->state, run->backend->pool, saved, &run->last,
+                         NULL);
     json_decref(saved);
     if (err == DLC_OK)
         dlc_info("%s: goes on after outer step %llu of %llu, step %lld of %lld", run->config->train.out,

@@ -289,7 +289,7 @@ static void start_coordinator(struct world *w)
         memcpy(theta[slot], w->saved_theta[slot], sizeof w->saved_theta[slot]);
         memcpy(w->state, w->saved_state[slot], sizeof w->state);
         assert_int_equal(dlc_record_from_line(&last, line, strlen(line), "record"), DLC_OK);
-        if (dlc_coord_resume(&w->core, &w->cfg, theta, state, NULL, w->saved[slot], &last) != DLC_OK)
+        if (dlc_coord_resume(&w->core, &w->cfg, theta, state, NULL, w->saved[slot], &last, NULL) != DLC_OK)
             fail_msg("resume: %s", dlc_err_text());
         dlc_record_fini(&last);
     }
