@@ -181,7 +181,7 @@ list() {
 ./do TASK
 
   demo               train a model on English text with four islands, some minutes; TEXT=folder takes your own text
-  test [SUITE...]    build and test; suites: base data kernels model outer ckpt config plan cli e2e fuzz, and long
+  test [SUITE...]    build and test; suites: base data kernels model outer ckpt config plan link cli e2e fuzz, and long
   build              build/diloco
   asan, ubsan, tsan [SUITE...]   the tests under a sanitizer; sanitize: address and undefined together
   fuzz [TARGET...]   every decoder for FUZZ_SECONDS (20) with clang's fuzzer

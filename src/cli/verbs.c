@@ -6,7 +6,7 @@
 
 static const struct dlc_verb *const verbs[] = {
     &dlc_verb_prepare, &dlc_verb_train, &dlc_verb_eval, &dlc_verb_generate, &dlc_verb_export, &dlc_verb_import,
-    &dlc_verb_plan,    &dlc_verb_bench, NULL,
+    &dlc_verb_plan,    &dlc_verb_link,  &dlc_verb_bench, NULL,
 };
 
 const struct dlc_verb *const *dlc_verbs(void)
