@@ -340,7 +340,10 @@ int main(int argc, char **argv)
         return usage();
     config = *o.storm;
     if (o.seconds > 0) {
-        config.least_faults = (int)(config.least_faults * o.seconds / config.plan.duration_s);
+        double part = o.seconds / config.plan.duration_s;
+
+        config.least_faults = (int)(config.least_faults * part);
+        config.n_rounds = (int)ceil(config.n_rounds * part);
         config.plan.duration_s = o.seconds;
     }
     s = (struct storm){ .config = &config, .program = program ? program : "build/diloco", .seed = o.seed };
