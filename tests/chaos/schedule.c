@@ -5,6 +5,9 @@
 
 #include "base/rng.h"
 
+#define MAX_TRIES 16
+#define NO_ISLAND (-2)
+
 static const struct {
     const char *name;
     bool of_island;
@@ -62,7 +65,7 @@ static int n_in_trouble(const struct chaos_fault *made, size_t n, double at_s)
     return count;
 }
 
-/* -2: nobody may have a fault now. The number of draws is the same whoever is free. */
+/* NO_ISLAND: nobody may have a fault now. */
 static int draw_island(struct dlc_rng *rng, const struct chaos_fault *made, size_t n, double at_s,
                        const struct chaos_plan *plan)
 {
@@ -70,14 +73,30 @@ static int draw_island(struct dlc_rng *rng, const struct chaos_fault *made, size
     int most = (int)floor((1 - plan->least_up) * plan->n_islands);
 
     if (n_in_trouble(made, n, at_s) >= most)
-        return -2;
+        return NO_ISLAND;
     for (int i = 0; i < plan->n_islands; i++) {
         int who = (first + i) % plan->n_islands;
 
         if (is_free(made, n, who, at_s, plan))
             return who;
     }
-    return -2;
+    return NO_ISLAND;
+}
+
+/* False: what was drawn cannot be now. */
+static bool draw(struct chaos_fault *f, struct dlc_rng *rng, const struct chaos_fault *made, size_t n, double at_s,
+                 const struct chaos_plan *plan)
+{
+    *f = (struct chaos_fault){ .at_s = at_s, .kind = draw_kind(rng, plan), .island = CHAOS_NOBODY };
+    f->for_s = between(rng, plan->for_s[f->kind][0], plan->for_s[f->kind][1]);
+    if (f->kind == CHAOS_SLOW_LINK)
+        f->bits_per_s = 1e6 * pow(10, between(rng, 0, 1));
+    if (f->at_s + f->for_s > plan->duration_s)
+        return false;
+    if (!kinds[f->kind].of_island)
+        return is_free(made, n, CHAOS_NOBODY, at_s, plan);
+    f->island = draw_island(rng, made, n, at_s, plan);
+    return f->island >= 0;
 }
 
 size_t chaos_schedule(struct chaos_fault *out, size_t max, const struct chaos_plan *plan, uint64_t seed)
@@ -86,18 +105,12 @@ size_t chaos_schedule(struct chaos_fault *out, size_t max, const struct chaos_pl
     size_t n = 0;
 
     for (double next_s = plan->every_s; n < max && next_s < plan->duration_s; next_s += plan->every_s) {
-        struct chaos_fault f = { .kind = draw_kind(&rng, plan), .island = CHAOS_NOBODY };
-        double low = plan->for_s[f.kind][0], high = plan->for_s[f.kind][1];
+        double at_s = next_s + between(&rng, -0.25, 0.25) * plan->every_s;
+        bool made = false;
 
-        f.at_s = next_s + between(&rng, -0.25, 0.25) * plan->every_s;
-        f.for_s = between(&rng, low, high);
-        f.bits_per_s = f.kind == CHAOS_SLOW_LINK ? 1e6 * pow(10, between(&rng, 0, 1)) : 0;
-        if (kinds[f.kind].of_island)
-            f.island = draw_island(&rng, out, n, f.at_s, plan);
-        else if (!is_free(out, n, CHAOS_NOBODY, f.at_s, plan))
-            f.island = -2;
-        if (f.island != -2 && f.at_s + f.for_s <= plan->duration_s)
-            out[n++] = f;
+        for (int tries = 0; tries < MAX_TRIES && !made; tries++)
+            made = draw(&out[n], &rng, out, n, at_s, plan);
+        n += made;
     }
     return n;
 }
