@@ -63,8 +63,10 @@ static int listen_anywhere(int *port)
     struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
     socklen_t size = sizeof at;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct timeval patience = { .tv_sec = 20 };
 
     assert_true(fd >= 0 && bind(fd, (struct sockaddr *)&at, size) == 0 && listen(fd, 4) == 0);
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience), 0); /* accept too */
     assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &size), 0);
     *port = ntohs(at.sin_port);
     return fd;

@@ -70,7 +70,7 @@ static void limit_receiving(const dlc_link *link, int fd)
 
 static bool lead_on(dlc_link *link, struct dlc__connection *c)
 {
-    const struct sockaddr *target = (const struct sockaddr *)(const void *)link->target;
+    const struct sockaddr *target = (const struct sockaddr *)&link->target;
     int fd = socket(target->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
     if (fd < 0)

@@ -3,6 +3,7 @@
 #define DLC_LINK_RELAY_INTERNAL_H
 
 #include <stdbool.h>
+#include <sys/socket.h>
 
 #include "link/relay.h"
 
@@ -61,7 +62,7 @@ struct dlc_link {
     bool knocking; /* somebody waits to be accepted, as far as we know */
     int64_t start_ns, now_ns, next_ns, delay_ns, accept_again_ns, cut_until_ns;
     bool cut, reset_done[DLC_LINK_MAX_EVENTS];
-    unsigned char target[128]; /* a struct sockaddr_storage */
+    struct sockaddr_storage target;
     unsigned target_size;
     struct dlc_link_stats stats;
 };

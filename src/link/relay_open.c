@@ -39,7 +39,7 @@ dlc_err dlc__link_resolve_target(dlc_link *link)
         freeaddrinfo(found);
         return dlc_fail(DLC_EPEER, "--to: the host '%s' has an address of an unknown kind", link->config.to.host);
     }
-    memcpy(link->target, found->ai_addr, found->ai_addrlen);
+    memcpy(&link->target, found->ai_addr, found->ai_addrlen);
     link->target_size = found->ai_addrlen;
     freeaddrinfo(found);
     return DLC_OK;
