@@ -340,6 +340,7 @@ static inline void nats_commit(struct nats_world *w, int n_summed)
     uint64_t t = w->t + 1;
     float *old = w->hub->ops->theta(w->hub, (int)(w->t & 1)), *fresh = w->hub->ops->theta(w->hub, (int)(t & 1));
     struct dlc_record r = { .t = t, .n_alive = 1, .prev = w->record.hash };
+    struct dlc_merge merge = { .codec = &dlc_codec_f32, .opt = &w->opt, .n = w->n, .t = t };
     float *update;
 
     if (n_summed > 0) {
@@ -348,8 +349,7 @@ static inline void nats_commit(struct nats_world *w, int n_summed)
             fail_msg("%s", dlc_err_text());
         for (size_t k = 0; k < w->n; k++)
             update[k] = old[k] - 0.001f * (float)((k + t) % 7);
-        (void)dlc_merge(fresh, old, w->state, &dlc_codec_f32, &(struct dlc_merge_part){ update, 1.0 }, 1, &w->opt, w->n,
-                        t, NULL);
+        (void)dlc_merge(fresh, old, w->state, NULL, &merge, &(struct dlc_merge_part){ update, 1.0, NULL }, 1, NULL);
     } else {
         memcpy(fresh, old, 4 * w->n);
     }
