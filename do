@@ -148,6 +148,12 @@ task_lint() {
     git ls-files 'src/*.c' | grep -v _test.c | xargs clang-tidy --quiet -p build
 }
 
+task_chaos() {
+    packages
+    compile build
+    DILOCO="$PWD/build/diloco" exec build/tests/chaos/chaos "$@"
+}
+
 task_bench() { compile build && build/diloco bench "$@"; }
 
 # PyTorch is for comparison only and lives in build-peers, unless PYTHON names an interpreter that has it.
@@ -181,11 +187,12 @@ list() {
 ./do TASK
 
   demo               train a model on English text with four islands, some minutes; TEXT=folder takes your own text
-  test [SUITE...]    build and test; suites: base data kernels model outer ckpt config plan cli e2e fuzz, and long
+  test [SUITE...]    build and test; suites: base net data kernels model outer ckpt config plan link cli e2e chaos fuzz, and long
   build              build/diloco
   asan, ubsan, tsan [SUITE...]   the tests under a sanitizer; sanitize: address and undefined together
   fuzz [TARGET...]   every decoder for FUZZ_SECONDS (20) with clang's fuzzer
   format, lint       clang-format; clang-tidy and the arrows between folders
+  chaos NAME         a fault storm with real processes; alone it lists them; tests/chaos/README.md
   bench [FLAG...]    diloco bench: this machine's peaks, and how much of them our code gets
   bench-peers        the same shapes trained by PyTorch, in turns with ours, and ratios; bench/README.md
   docs               docs/cli.md, from the tables of verbs and keys
@@ -201,7 +208,7 @@ bench-peers)
     shift
     task_bench_peers "$@"
     ;;
-build | demo | test | asan | ubsan | sanitize | tsan | fuzz | format | lint | bench | docs)
+build | demo | test | asan | ubsan | sanitize | tsan | fuzz | format | lint | bench | chaos | docs)
     shift
     "task_$task" "$@"
     ;;

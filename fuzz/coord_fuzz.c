@@ -1,4 +1,4 @@
-/* The coordinator's saved state: an error, or a run that goes on to its end with every sample accounted for. The record
+/* The coordinator's saved state, and in its member "round" the open round: an error, or a run that goes on to its end with every sample accounted for. The record
  * beside it is made to fit, since no fuzzer finds digests. */
 #include <stdint.h>
 #include <stdlib.h>
@@ -65,12 +65,12 @@ static void run_to_the_end(dlc_coord *c)
     float payload[N];
 
     for (int i = 0; i < ISLANDS; i++)
-        give(c, &(struct dlc_event){ .kind = DLC_EVENT_HELLO, .island = i, .incarnation = 1 }, islands);
-    for (int k = 0; k < 20 * ISLANDS && !dlc_coord_is_finished(c); k++) {
+        give(c, &(struct dlc_event){ .kind = DLC_EVENT_HELLO, .island = i, .incarnation = UINT32_MAX }, islands);
+    for (int k = 0; k < 40 * ISLANDS && !dlc_coord_is_finished(c); k++) {
         struct island *isl = &islands[k % ISLANDS];
         struct dlc_event ev = { .kind = DLC_EVENT_CONTRIBUTION,
                                 .island = k % ISLANDS,
-                                .incarnation = 1,
+                                .incarnation = UINT32_MAX,
                                 .t = isl->assignment.t,
                                 .attempt = isl->assignment.attempt,
                                 .payload = payload,
@@ -98,7 +98,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     memcpy(last.run, config.run, sizeof last.run);
     last.t = (uint64_t)json_integer_value(json_object_get(saved, "t"));
-    if (dlc_coord_resume(&c, &config, theta, state, NULL, saved, last.t ? &last : NULL, NULL) == DLC_OK) {
+    if (dlc_coord_resume(&c, &config, theta, state, NULL, saved, last.t ? &last : NULL,
+                         json_object_get(saved, "round")) == DLC_OK) {
         if (!dlc_coord_is_finished(c) && has_samples_left(c))
             run_to_the_end(c);
         dlc_coord_destroy(c);

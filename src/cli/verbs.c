@@ -7,7 +7,7 @@
 static const struct dlc_verb *const verbs[] = {
     &dlc_verb_prepare,  &dlc_verb_train, &dlc_verb_coordinate, &dlc_verb_join,   &dlc_verb_status,
     &dlc_verb_eval,     &dlc_verb_generate, &dlc_verb_export,  &dlc_verb_import, &dlc_verb_plan,
-    &dlc_verb_bench,    &dlc_verb_doctor,   NULL,
+    &dlc_verb_link,     &dlc_verb_bench,    &dlc_verb_doctor,     NULL,
 };
 
 const struct dlc_verb *const *dlc_verbs(void)

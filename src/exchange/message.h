@@ -26,7 +26,8 @@ typedef enum {
     DLC_MSG_LEAVE = 9,        /* t, attempt, text: I leave for good or for long; what I was lent is free at once */
 
     /* coordinator to island */
-    DLC_MSG_ASSIGN = 20, /* t, attempt, first_step, n_steps, state_step, own_params, digest of theta(t-1), ranges */
+    DLC_MSG_ASSIGN = 20, /* incarnation (0: any), t, attempt, first_step, n_steps, state_step, own_params, digest of
+                          * theta(t-1), ranges */
     DLC_MSG_MEAN = 21,   /* t, attempt, step: the mean gradient is there */
     DLC_MSG_PAUSE = 22,  /* finish the inner step, save, answer PAUSED */
     DLC_MSG_FINISH = 23, /* the run is over: leave */

@@ -422,6 +422,11 @@ static void two_runs_on_one_server_never_mix(void **state)
 
 /* --- questions ---------------------------------------------------------------------------------------------------- */
 
+struct asker {
+    char answer[200];
+    _Atomic bool done;
+};
+
 static void *ask_status(void *arg)
 {
     const struct dlc_join_url *url = dlc_nats_server_island_url(place.server);
@@ -433,65 +438,93 @@ static void *ask_status(void *arg)
                                   .ca_pem = dlc_nats_server_ca_pem(place.server),
                                   .name = "somebody" };
     struct dlc_subject subject = dlc_subject_question(url->run, "status");
+    struct asker *a = arg;
     struct dlc_wire_msg msg;
-    dlc_wire *wire;
+    dlc_wire *wire = NULL;
     bool got = false;
 
-    if (dlc_wire_connect(&wire, &o) != DLC_OK)
-        return NULL;
-    for (int k = 0; k < 20 && !got; k++)
-        (void)dlc_wire_request(wire, subject.text, "{}", 2, &msg, &got, 500);
-    if (got && !msg.no_responders)
-        snprintf(arg, 200, "%.*s", (int)msg.size_bytes, (const char *)msg.bytes);
-    if (got)
-        dlc_wire_msg_free(&msg);
+    if (dlc_wire_connect(&wire, &o) == DLC_OK) {
+        for (int k = 0; k < 20 && !got; k++)
+            (void)dlc_wire_request(wire, subject.text, "{}", 2, &msg, &got, 500);
+        if (got && !msg.no_responders)
+            snprintf(a->answer, sizeof a->answer, "%.*s", (int)msg.size_bytes, (const char *)msg.bytes);
+        if (got)
+            dlc_wire_msg_free(&msg);
+    }
     dlc_wire_close(wire);
+    atomic_store(&a->done, true);
     return NULL;
 }
 
 static void status_is_answered(void **state)
 {
     struct nats_world w = { 0 };
-    char answer[200] = "";
+    struct asker a = { 0 };
     pthread_t thread;
 
     (void)state;
     nats_world_open(&w, SMALL);
-    assert_int_equal(pthread_create(&thread, NULL, ask_status, answer), 0);
-    for (int k = 0; k < 300 && !answer[0]; k++) {
+    assert_int_equal(pthread_create(&thread, NULL, ask_status, &a), 0);
+    while (!atomic_load(&a.done)) {
         struct dlc_message m;
         int island;
 
         (void)nats_hub_hears_within(&w, &island, &m, 0.01);
-        if (pthread_tryjoin_np(thread, NULL) == 0)
-            break;
     }
-    if (!strstr(answer, "\"ok\":{\"t\":0}"))
-        fail_msg("status answers '%s'", answer);
+    pthread_join(thread, NULL);
+    if (!strstr(a.answer, "\"ok\":{\"t\":0}"))
+        fail_msg("status answers '%s'", a.answer);
     nats_world_close(&w);
 }
 
 static void who_is_not_wanted_is_told_why(void **state)
 {
-    const struct dlc_join_url *url;
-    struct dlc_join_url here;
     struct nats_world w = { 0 };
-    dlc_nats_endpoint *ep;
-    json_t *welcome, *question = json_pack("{s:b}", "unwelcome", 1);
-    char identity[DLC_IDENTITY_SIZE];
 
     (void)state;
     nats_world_open(&w, SMALL);
-    url = dlc_nats_server_island_url(place.server);
-    here = *url;
-    snprintf(here.host, sizeof here.host, "127.0.0.1");
-    nats_identity(identity, &w, 1);
-    nats_stop_leading(&w, true); /* nobody there: an answer in time all the same */
-    assert_int_equal(dlc_nats_join(&ep, &here, dlc_nats_server_ca_pem(place.server), identity, 1, question, &welcome, 1.2),
-                     DLC_EPEER);
-    assert_null(ep);
-    json_decref(question);
+    w.isles[1].unwelcome = true;
+    w.isles[1].incarnation = 1;
+    nats_try_start(&w, 1);
+    assert_int_equal(w.isles[1].err, DLC_EINPUT);
+    assert_string_equal(w.isles[1].err_text, "not with this data");
+    assert_null(w.isles[1].ep);
+
+    w.isles[1].patience_s = 1.2;
+    nats_stop_leading(&w, true); /* nobody there: told in time all the same */
+    nats_join_thread(&w.isles[1]);
+    assert_int_equal(w.isles[1].err, DLC_EPEER);
+    if (!strstr(w.isles[1].err_text, "no coordinator of run " NATS_RUN))
+        fail_msg("%s", w.isles[1].err_text);
     nats_lead(&w, place.fence + 1);
+    nats_world_close(&w);
+}
+
+/* A folder that was copied: two processes with one identity. The older one is refused, and a newer one takes the place of
+ * one that lives. */
+static void one_identity_is_one_island(void **state)
+{
+    struct nats_world w = { 0 };
+    dlc_nats_endpoint *first;
+
+    (void)state;
+    nats_world_open(&w, SMALL);
+    w.isles[0].incarnation = 6;
+    nats_start(&w, 0);
+    nats_until_holds(&w, 0, 0);
+    first = w.isles[0].ep;
+    for (uint32_t incarnation = 6; incarnation <= 7; incarnation++) {
+        w.isles[0].incarnation = incarnation;
+        nats_try_start(&w, 0);
+        assert_int_equal(w.isles[0].err, DLC_EUSAGE);
+    }
+    nats_start(&w, 0);
+    nats_until_holds(&w, 0, 0);
+    nats_say(&w, 0, (struct dlc_message){ .kind = DLC_MSG_PROGRESS, .step = 5 });
+    nats_hub_expects(&w, DLC_MSG_PROGRESS, 0, NULL);
+    dlc_nats_endpoint_destroy(first);
+    nats_say(&w, 0, (struct dlc_message){ .kind = DLC_MSG_PROGRESS, .step = 6 });
+    nats_hub_expects(&w, DLC_MSG_PROGRESS, 0, NULL);
     nats_world_close(&w);
 }
 
@@ -510,6 +543,7 @@ int main(void)
         cmocka_unit_test(two_runs_on_one_server_never_mix),
         cmocka_unit_test(status_is_answered),
         cmocka_unit_test(who_is_not_wanted_is_told_why),
+        cmocka_unit_test(one_identity_is_one_island),
     };
     int failed;
 

@@ -212,6 +212,7 @@ struct nats_isle {
     uint32_t incarnation;
     int port; /* 0: the server's */
     double patience_s;
+    bool unwelcome;
     dlc_err err;
     char err_text[512];
     _Atomic bool done;
@@ -339,6 +340,7 @@ static inline void nats_commit(struct nats_world *w, int n_summed)
     uint64_t t = w->t + 1;
     float *old = w->hub->ops->theta(w->hub, (int)(w->t & 1)), *fresh = w->hub->ops->theta(w->hub, (int)(t & 1));
     struct dlc_record r = { .t = t, .n_alive = 1, .prev = w->record.hash };
+    struct dlc_merge merge = { .codec = &dlc_codec_f32, .opt = &w->opt, .n = w->n, .t = t };
     float *update;
 
     if (n_summed > 0) {
@@ -347,8 +349,7 @@ static inline void nats_commit(struct nats_world *w, int n_summed)
             fail_msg("%s", dlc_err_text());
         for (size_t k = 0; k < w->n; k++)
             update[k] = old[k] - 0.001f * (float)((k + t) % 7);
-        (void)dlc_merge(fresh, old, w->state, &dlc_codec_f32, &(struct dlc_merge_part){ update, 1.0 }, 1, &w->opt, w->n,
-                        t, NULL);
+        (void)dlc_merge(fresh, old, w->state, NULL, &merge, &(struct dlc_merge_part){ update, 1.0, NULL }, 1, NULL);
     } else {
         memcpy(fresh, old, 4 * w->n);
     }
@@ -379,7 +380,7 @@ static inline void *nats_join_thread(void *arg)
     struct dlc_nats_endpoint_options o = {
         .n_params = w->n, .slot_bytes = 4 * w->n, .codec = &dlc_codec_f32, .opt = w->opt, .folder = folder
     };
-    json_t *question = json_pack("{s:s}", "program", "test"), *welcome;
+    json_t *question = json_pack("{s:b}", "unwelcome", isle->unwelcome), *welcome;
 
     if (isle->port)
         url.port = isle->port;
@@ -397,15 +398,14 @@ static inline void *nats_join_thread(void *arg)
     return NULL;
 }
 
-/* Joins; the hub's turn meanwhile. What is heard then is given to `heard` (a kind of message; -1: lost). */
-static inline void nats_start(struct nats_world *w, int i)
+/* Asks to join; the hub's turn meanwhile. isle->err tells. */
+static inline void nats_try_start(struct nats_world *w, int i)
 {
     struct nats_isle *isle = &w->isles[i];
     struct dlc_message m;
     bool lost, got;
     int island;
 
-    isle->incarnation++;
     atomic_store(&isle->done, false);
     assert_int_equal(pthread_create(&isle->thread, NULL, nats_join_thread, isle), 0);
     while (!atomic_load(&isle->done)) {
@@ -414,8 +414,14 @@ static inline void nats_start(struct nats_world *w, int i)
             dlc_message_fini(&m);
     }
     pthread_join(isle->thread, NULL);
-    if (isle->err != DLC_OK)
-        fail_msg("island %d does not join: %s", i, isle->err_text);
+}
+
+static inline void nats_start(struct nats_world *w, int i)
+{
+    w->isles[i].incarnation++;
+    nats_try_start(w, i);
+    if (w->isles[i].err != DLC_OK)
+        fail_msg("island %d does not join: %s", i, w->isles[i].err_text);
 }
 
 static inline void nats_die(struct nats_world *w, int i)

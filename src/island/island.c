@@ -159,6 +159,8 @@ static dlc_err start_state(dlc_island *isl)
 
 static bool is_stale(const dlc_island *isl, const struct dlc_message *m)
 {
+    if (m->incarnation != 0 && m->incarnation != isl->cfg.incarnation)
+        return true; /* of an earlier life of this island: the coordinator has not heard of this one yet */
     return m->t < isl->assignment.t || (m->t == isl->assignment.t && m->attempt <= isl->assignment.attempt);
 }
 

@@ -117,8 +117,17 @@ static dlc_err load_paused(void *self, const struct dlc_message *assignment, int
     return DLC_OK;
 }
 
+static dlc_err held(void *self, uint64_t states[2])
+{
+    (void)self;
+    states[0] = 7;
+    states[1] = 5;
+    return DLC_OK;
+}
+
 static const struct dlc_trainer_ops trainer = { n_params, params, grads, changed,     gradient,   batch,
-                                                apply,    load,   save,  save_paused, load_paused };
+                                                apply,    load,   save,  save_paused, load_paused,
+                                                .held = held };
 
 static dlc_err say(dlc_endpoint *ep, const struct dlc_message *m)
 {
@@ -159,6 +168,7 @@ static void open_with(struct bench *b, struct dlc_island_config cfg)
     assert_int_equal(dlc_island_create(&b->island, &cfg, &trainer, b, &endpoint.base), DLC_OK);
     assert_int_equal(b->said[0].kind, DLC_MSG_HELLO);
     assert_int_equal(b->said[0].incarnation, 2);
+    assert_true(b->said[0].states_known && b->said[0].states[0] == 7 && b->said[0].states[1] == 5);
     b->n_said = 0;
 }
 
@@ -435,6 +445,75 @@ static void messages_that_are_not_for_islands(void **state)
     dlc_island_destroy(b.island);
 }
 
+static void leaving_in_order(void **state)
+{
+    struct bench b;
+
+    (void)state;
+    open_plain(&b);
+    assert_int_equal(assign(&b, 3, 2, 4, 0), DLC_OK);
+    assert_int_equal(dlc_island_work(b.island), DLC_OK);
+    b.n_said = 0;
+    assert_int_equal(dlc_island_leave(b.island, "the machine is needed"), DLC_OK);
+    assert_int_equal(b.said[0].kind, DLC_MSG_LEAVE);
+    assert_true(b.said[0].incarnation == 2 && b.said[0].t == 3 && b.said[0].attempt == 2);
+    assert_string_equal(b.said[0].text, "the machine is needed");
+    assert_true(dlc_island_may_leave(b.island) && !dlc_island_has_work(b.island));
+    assert_int_equal(assign(&b, 4, 1, 4, 0), DLC_OK);
+    assert_int_equal(dlc_island_leave(b.island, "again"), DLC_OK);
+    assert_int_equal(b.n_said, 1);
+    dlc_island_destroy(b.island);
+}
+
+static void being_dismissed(void **state)
+{
+    struct dlc_message m = { .kind = DLC_MSG_DISMISS, .code = DLC_EPEER, .text = "3 contributions were refused" };
+    struct bench b;
+
+    (void)state;
+    open_plain(&b);
+    assert_int_equal(hear(&b, &m), DLC_EPEER);
+    assert_non_null(strstr(dlc_err_text(), "3 contributions were refused"));
+    assert_true(dlc_island_may_leave(b.island));
+    dlc_island_destroy(b.island);
+}
+
+static void an_assignment_of_another_life_is_not_taken(void **state)
+{
+    static const struct {
+        uint32_t incarnation;
+        bool taken;
+    } rows[] = { { 0, true }, { 2, true }, { 1, false }, { 3, false } };
+
+    (void)state;
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        struct dlc_range lease = { 0, 100, BATCH };
+        struct dlc_message m = { .kind = DLC_MSG_ASSIGN, .incarnation = rows[k].incarnation, .t = 1, .attempt = 1,
+                                 .n_steps = 1, .ranges = { .items = &lease, .n = 1 } };
+        struct bench b;
+
+        open_plain(&b);
+        m.digest = dlc_sha256(b.theta[0], sizeof b.theta[0]);
+        assert_int_equal(hear(&b, &m), DLC_OK);
+        assert_int_equal(dlc_island_has_work(b.island), rows[k].taken);
+        dlc_island_destroy(b.island);
+    }
+}
+
+/* What a HELLO would say from then on. */
+static void a_contribution_says_which_states_are_held(void **state)
+{
+    struct bench b;
+
+    (void)state;
+    open_plain(&b);
+    assert_int_equal(assign(&b, 9, 1, 1, 7), DLC_OK);
+    assert_int_equal(dlc_island_work(b.island), DLC_OK);
+    assert_int_equal(b.said[b.n_said - 1].kind, DLC_MSG_CONTRIBUTION);
+    assert_true(b.said[b.n_said - 1].states[0] == 9 && b.said[b.n_said - 1].states[1] == 7);
+    dlc_island_destroy(b.island);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -446,6 +525,10 @@ int main(void)
         cmocka_unit_test(a_stop_keeps_what_was_done),
         cmocka_unit_test(a_stopped_round_goes_on),
         cmocka_unit_test(messages_that_are_not_for_islands),
+        cmocka_unit_test(leaving_in_order),
+        cmocka_unit_test(being_dismissed),
+        cmocka_unit_test(an_assignment_of_another_life_is_not_taken),
+        cmocka_unit_test(a_contribution_says_which_states_are_held),
     };
 
     return cmocka_run_group_tests_name("island", tests, NULL, NULL);

@@ -22,6 +22,7 @@
 
 #define PROBE_LIMIT_S 10.0
 #define SLICE_NS 200000000
+#define RETRY_US 500000
 #define SAY_EVERY_S 10.0
 
 struct join {
@@ -50,13 +51,13 @@ static dlc_err open_folder(struct join *j)
 {
     char path[DLC_PATH_MAX];
 
+    DLC_TRY(dlc_path_join(path, j->folder, "run.json"));
+    if (dlc_file_exists(path))
+        return dlc_fail(DLC_EUSAGE, "%s is a run's folder, not an island's; give another --out", j->folder);
     DLC_TRY(dlc_mkdir_p(j->folder));
     DLC_TRY(dlc_path_join(path, j->folder, "lock"));
     if (dlc_lock_take(&j->lock_fd, path) != DLC_OK)
         return dlc_fail_context(DLC_EINPUT, "an island is at work in %s; give each its own --out", j->folder);
-    DLC_TRY(dlc_path_join(path, j->folder, "run.json"));
-    if (dlc_file_exists(path))
-        return dlc_fail(DLC_EUSAGE, "%s is a run's folder, not an island's; give another --out", j->folder);
     return dlc_identity_begin(&j->identity, j->folder, j->url.run);
 }
 
@@ -157,6 +158,32 @@ static dlc_err find_coordinator(struct join *j)
     if (!j->url.tls)
         dlc_warn("nats:// is not encrypted; whoever sees the traffic sees the secret and the model");
     return DLC_OK;
+}
+
+/* Who types the line for the first time is told at once what is wrong with it. Who was in already may find the coordinator
+ * away for a while, as every island does. */
+static dlc_err come_in(struct join *j)
+{
+    double until_s = dlc_now_s() + j->given->exchange.patience_s;
+    bool said = false;
+
+    for (;;) {
+        dlc_err err = find_coordinator(j);
+
+        if (err == DLC_OK)
+            err = ask_to_join(j);
+        if (err == DLC_EPEER && dlc_stop_asked())
+            return dlc_fail(DLC_ESTOPPED, "stopped while the coordinator was not there; the same command tries again");
+        if (err != DLC_EPEER || !j->identity.name[0] || dlc_now_s() > until_s)
+            return err;
+        if (!said)
+            dlc_warn("%s; trying for up to %.0f s", dlc_err_text(), j->given->exchange.patience_s);
+        said = true;
+        dlc_nats_endpoint_destroy(j->ep);
+        j->ep = NULL;
+        dlc_buf_clear(&j->ca_pem);
+        usleep(RETRY_US);
+    }
 }
 
 /* The instruction set is needed before the run's configuration is there: it is part of the question. */
@@ -271,10 +298,9 @@ static dlc_err run(struct join *j)
     else
         snprintf(j->folder, sizeof j->folder, "diloco-island-%.8s", j->url.run);
     DLC_TRY(dlc_wire_init());
-    DLC_TRY(find_coordinator(j));
-    DLC_TRY(open_machine(j));
     DLC_TRY(open_folder(j));
-    DLC_TRY(ask_to_join(j));
+    DLC_TRY(open_machine(j));
+    DLC_TRY(come_in(j));
     DLC_TRY(begin(j));
     return serve(j);
 }

@@ -10,6 +10,9 @@
  * - What is published while there is no connection would come late: the buffer for it is 0.
  * - There is no deadline for writing unless one is set, and one thread pings for all connections.
  * - The handshake of TLS has no time limit: connect_limits.c, which the executable links.
+ * - A peer that is silent after it was sent CONNECT makes natsConnection_Connect turn in place for as long as the connection
+ *   stands. The probe and the pin come first, so only a server of ours that hangs at this moment does it; watching it
+ *   (nats_server.h) ends that.
  * - natsInbox_Create ignores the prefix that was set: the inbox is made by hand. */
 #include "net/wire.h"
 

@@ -81,6 +81,7 @@ struct dlc_coord_config {
 
 /* What an island does next. `lease` is owned by the core and valid until the next event. */
 struct dlc_assignment {
+    uint32_t incarnation; /* the life that it is for: the next one may have lost its inner states */
     uint64_t t;
     uint32_t attempt;   /* of this round; echoes in everything the island sends about it */
     int64_t first_step; /* of the whole run, from 0 */
@@ -160,6 +161,7 @@ dlc_err dlc_coord_create(dlc_coord **out, const struct dlc_coord_config *config,
  * is DLC_EINPUT. round: the last dlc_coord_round_to_json; when it is of round t + 1 of this history, that round goes on:
  * same members (LOST until they say HELLO), leases and attempt, so that an island in the middle of it just goes on.
  * NULL, or of another round: round t + 1 is opened anew. saved NULL (then t = 0): as dlc_coord_create.
+ * Late contributions (late = next) that hold parameters are given up: theta(t-1) is not kept.
  * `saved` and `round` may be hostile. */
 dlc_err dlc_coord_resume(dlc_coord **out, const struct dlc_coord_config *config, float *const theta[2],
                          float *const state[2], dlc_pool *pool, const json_t *saved, const struct dlc_record *last,

@@ -211,6 +211,10 @@ dlc_err dlc_coord_resume(dlc_coord **out, const struct dlc_coord_config *config,
     DLC_TRY_TO(fail, dlc__coord_save(c));
     if (round)
         DLC_TRY_TO(fail, dlc__coord_take_round(c, round));
+    for (int i = 0; i < config->n_islands; i++) {
+        if (c->islands[i].state == DLC_ISLAND_LATE && config->codec->params)
+            DLC_TRY_TO(fail, dlc__coord_release_late(c, i)); /* what it began from, theta(t-1), is not there any more */
+    }
     *out = c;
     return DLC_OK;
 fail:

@@ -412,6 +412,49 @@ static void out_of_memory_loses_no_range(void **state)
     dlc_ledger_destroy(l);
 }
 
+static void a_lease_that_was_handed_out_before_is_taken_again(void **state)
+{
+    static const struct {
+        uint64_t start, count;
+        dlc_err expected;
+        const char *why;
+    } rows[] = {
+        { 0, 5, DLC_OK, "free, below next" },
+        { 20, 5, DLC_OK, "right at next" },
+        { 30, 5, DLC_OK, "beyond: what is skipped is free" },
+        { 15, 10, DLC_OK, "across next" },
+        { 8, 4, DLC_EFAIL, "partly leased" },
+        { 10, 5, DLC_EFAIL, "leased" },
+        { (uint64_t)1 << 60, 2, DLC_EFAIL, "beyond the last sample" },
+    };
+
+    (void)state;
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        struct dlc_ranges all = { 0 }, mine = { 0 }, wanted = { 0 };
+        struct dlc_ledger_totals t;
+        dlc_ledger *l;
+
+        assert_int_equal(dlc_ledger_create(&l, 1), DLC_OK);
+        assert_int_equal(dlc_ledger_lease(l, &all, 1, 0, 10), DLC_OK);
+        assert_int_equal(dlc_ledger_lease(l, &mine, 2, 0, 5), DLC_OK); /* 10 .. 14 stay leased */
+        assert_int_equal(dlc_ledger_lease(l, &all, 1, 0, 5), DLC_OK);
+        assert_int_equal(dlc_ledger_return(l, 1, &all), DLC_OK);
+        assert_int_equal(dlc_ranges_add(&wanted, (struct dlc_range){ 0, rows[k].start, rows[k].count }), DLC_OK);
+        if (dlc_ledger_take(l, 3, &wanted) != rows[k].expected)
+            fail_msg("%s", rows[k].why);
+        dlc_ledger_totals(&t, l, 0);
+        if (rows[k].expected == DLC_OK) {
+            assert_int_equal(t.leased, 5 + rows[k].count);
+            assert_int_equal(t.leased + t.free_below_next, t.next);
+            assert_int_equal(dlc_ledger_consume(l, 3, &wanted), DLC_OK);
+        }
+        dlc_ranges_fini(&all);
+        dlc_ranges_fini(&mine);
+        dlc_ranges_fini(&wanted);
+        dlc_ledger_destroy(l);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -421,6 +464,7 @@ int main(void)
         cmocka_unit_test(hostile_ledgers_are_refused),
         cmocka_unit_test(hostile_ranges_are_refused),
         cmocka_unit_test(out_of_memory_loses_no_range),
+        cmocka_unit_test(a_lease_that_was_handed_out_before_is_taken_again),
     };
 
     return cmocka_run_group_tests_name("ledger", tests, NULL, NULL);

@@ -132,6 +132,7 @@ dlc_err dlc_coordinator_pause(dlc_coordinator *c)
 static dlc_err assign(dlc_coordinator *c, const struct dlc_action *a)
 {
     struct dlc_message m = { .kind = DLC_MSG_ASSIGN,
+                             .incarnation = a->assignment.incarnation,
                              .t = a->assignment.t,
                              .attempt = a->assignment.attempt,
                              .first_step = a->assignment.first_step,
