@@ -7,10 +7,14 @@
 #include <cmocka.h>
 
 #include <jansson.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -307,6 +311,151 @@ static void who_may_not_join_is_told_why(void **state)
     dlc_buf_fini(&err);
 }
 
+/* --- who leads ---------------------------------------------------------------------------------------------------------*/
+
+static pid_t spawn(const char *const argv[])
+{
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        execvp(argv[0], (char *const *)(uintptr_t)argv);
+        _exit(127);
+    }
+    assert_true(pid > 0);
+    return pid;
+}
+
+static void end_child(pid_t pid)
+{
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
+static int free_port(void)
+{
+    struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
+    socklen_t size = sizeof a;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &size), 0);
+    close(fd);
+    return ntohs(a.sin_port);
+}
+
+/* Somebody's server, that outlives every coordinator. */
+static pid_t start_nats(char url[64])
+{
+    char port[12], folder[DLC_PATH_MAX];
+    const char *const argv[] = { access("/usr/sbin/nats-server", X_OK) == 0 ? "/usr/sbin/nats-server" : "nats-server",
+                                 "-a", "127.0.0.1", "-p", port, "-js", "-sd", folder, "--user", "lead", "--pass", "secret",
+                                 "-l", in_scratch("foreign-nats.log"), NULL };
+
+    snprintf(folder, sizeof folder, "%s", in_scratch("foreign-nats"));
+    snprintf(port, sizeof port, "%d", free_port());
+    snprintf(url, 64, "nats://lead:secret@127.0.0.1:%s/any", port);
+    return spawn(argv);
+}
+
+static void copy_folder(const char *to, const char *from)
+{
+    char from_path[DLC_PATH_MAX], to_path[DLC_PATH_MAX];
+    const char *const argv[] = { "cp", "-a", from_path, to_path, NULL };
+    int status;
+
+    snprintf(from_path, sizeof from_path, "%s", in_scratch("%s", from));
+    snprintf(to_path, sizeof to_path, "%s", in_scratch("%s", to));
+    assert_int_equal(waitpid(spawn(argv), &status, 0) > 0 ? status : -1, 0);
+}
+
+#define ON_SERVER                                                                                                      \
+    "coordinate --data data" TINY_MODEL " --outer.steps 5 --steps 40 --batch 2 --data.val_tokens 500"                  \
+    " --train.log_every 1 --system.threads 1 --min-islands 2 --quorum 2"
+
+static void expect_words(struct child *c, int status, const char *words)
+{
+    struct dlc_buf err = { 0 };
+
+    expect_end(c, status);
+    if (!strstr(child_text(&err, c->err_path), words))
+        child_fail(c, "does not say '%s'", words);
+    dlc_buf_fini(&err);
+}
+
+/* A leader sleeps in mid-run; from a copy of its folder another one takes over when the lease has run out. The islands go on
+ * with it to the same bits; what woke up cannot write any more, and its shorter history does not lead again. */
+static void a_leader_that_slept_leads_no_more(void **state)
+{
+    struct scene s = { .run = "asleep" };
+    struct child second = { 0 };
+    char nats[64];
+    pid_t server;
+    double since_s;
+
+    (void)state;
+    NEEDS_NATS();
+    run_expecting(0, TINY " --islands 2 --out calm3");
+    server = start_nats(nats);
+    sleep_ms(500);
+    child_start(&s.coordinator, ON_SERVER " --nats %s --out asleep", nats);
+    wait_for_url(&s);
+    islands_join(&s, K);
+    wait_for_records(&s, 1);
+    child_signal(&s.coordinator, SIGSTOP);
+    sleep_ms(50);
+    copy_folder("awake", s.run);
+    since_s = dlc_now_s();
+    child_start(&second, ON_SERVER " --nats %s --out awake", nats);
+    for (int i = 0; i < K; i++)
+        expect_end(&s.islands[i], 0);
+    expect_end(&second, 0);
+    print_message("taken over and ended after %.1f s\n", dlc_now_s() - since_s);
+    same_bits("calm3", "awake");
+    child_signal(&s.coordinator, SIGCONT);
+    expect_words(&s.coordinator, 5, "leads no more");
+    child_start(&s.coordinator, ON_SERVER " --nats %s --out asleep", nats);
+    expect_words(&s.coordinator, 5, "missing here are the steps from");
+    end_child(server);
+}
+
+static void a_copy_of_the_folder_does_not_lead_beside_it(void **state)
+{
+    struct scene s = { .run = "first" };
+    struct child second = { 0 };
+    char nats[64];
+    pid_t server;
+    int n;
+
+    (void)state;
+    NEEDS_NATS();
+    server = start_nats(nats);
+    sleep_ms(500);
+    child_start(&s.coordinator, ON_SERVER " --steps 40000 --nats %s --out first", nats);
+    wait_for_url(&s);
+    islands_join(&s, K);
+    wait_for_records(&s, 2);
+    copy_folder("second", s.run);
+    child_start(&second, ON_SERVER " --steps 40000 --nats %s --out second", nats);
+    expect_words(&second, 5, "is led by a coordinator on");
+    /* The folder itself comes back at once after a kill: nobody has to wait for its own lease. */
+    child_signal(&s.coordinator, SIGKILL);
+    child_wait(&s.coordinator);
+    n = history_lines(s.run);
+    child_start(&s.coordinator, ON_SERVER " --steps 40000 --nats %s --out first", nats);
+    wait_for_records(&s, n + 3);
+    child_signal(&s.coordinator, SIGTERM);
+    expect_end(&s.coordinator, 3);
+    for (int i = 0; i < K; i++) {
+        child_signal(&s.islands[i], SIGTERM);
+        expect_end(&s.islands[i], 3);
+    }
+    /* Given up in order: the copy need not wait, but its history is too short. */
+    child_start(&second, ON_SERVER " --steps 40000 --nats %s --out second", nats);
+    expect_words(&second, 5, "missing here are the steps from");
+    end_child(server);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -314,6 +463,8 @@ int main(void)
         cmocka_unit_test(killed_at_any_moment_it_ends_the_same),
         cmocka_unit_test(an_island_leaves_and_comes_back),
         cmocka_unit_test(who_may_not_join_is_told_why),
+        cmocka_unit_test(a_leader_that_slept_leads_no_more),
+        cmocka_unit_test(a_copy_of_the_folder_does_not_lead_beside_it),
     };
 
     return runner_main("e2e serve", tests, set_up);
