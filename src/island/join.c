@@ -183,6 +183,7 @@ static dlc_err come_in(struct join *j)
         j->ep = NULL;
         dlc_buf_clear(&j->ca_pem);
         usleep(RETRY_US);
+        DLC_TRY(dlc_identity_begin(&j->identity, j->folder, j->url.run)); /* what was asked may have been heard */
     }
 }
 
