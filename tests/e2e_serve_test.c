@@ -258,6 +258,89 @@ static void an_island_leaves_and_comes_back(void **state)
     assert_true(h.n_records >= 28);
 }
 
+/* Members of the newest record whose contribution is in the mean. */
+static int n_contributing(const char *run)
+{
+    json_t *status = NULL;
+    struct child c = { 0 };
+    int n;
+
+    child_start(&c, "status %s --json", run);
+    expect_end(&c, 0);
+    status = json_load_file(c.out_path, 0, NULL);
+    n = (int)json_integer_value(json_object_get(status, "contributing"));
+    json_decref(status);
+    return n;
+}
+
+/* Islands come and leave until there are `wanted`; the rounds follow. */
+static void bring_to(struct scene *s, bool *there, int wanted, const char *name)
+{
+    double until_s = dlc_now_s() + APPEARS_S;
+    int n = 0;
+
+    for (int i = 0; i < 8; i++)
+        n += there[i];
+    for (int i = 0; i < 8 && n < wanted; i++) {
+        if (there[i])
+            continue;
+        start_island(s, i);
+        there[i] = true;
+        n++;
+    }
+    for (int i = 7; i >= 0 && n > wanted; i--) {
+        if (!there[i])
+            continue;
+        child_signal(&s->islands[i], SIGTERM);
+        expect_end(&s->islands[i], 3);
+        there[i] = false;
+        n--;
+    }
+    while (n_contributing(s->run) != wanted) {
+        if (dlc_now_s() > until_s)
+            child_fail(&s->coordinator, "%s: %d contribute, expected %d", name, n_contributing(s->run), wanted);
+        wait_for_records(s, history_lines(s->run) + 1);
+    }
+}
+
+/* The paper's schedules of compute, over the same six points of a run. */
+static void compute_may_follow_any_schedule(void **state)
+{
+    static const struct {
+        const char *name;
+        int islands[6];
+    } rows[] = {
+        { "constant", { 3, 3, 3, 3, 3, 3 } },  { "doubling", { 2, 2, 2, 4, 4, 4 } },
+        { "halving", { 4, 4, 4, 2, 2, 2 } },   { "ramp-up", { 1, 2, 3, 4, 5, 6 } },
+        { "ramp-down", { 6, 5, 4, 3, 2, 1 } },
+    };
+
+    (void)state;
+    NEEDS_NATS();
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        struct scene s = { 0 };
+        bool there[8] = { false };
+        static struct history h;
+
+        snprintf(s.run, sizeof s.run, "%s", rows[k].name);
+        start_coordinator(&s, "--outer.steps 100 --steps 1000000 --train.log_every 10000");
+        for (int i = 0; i < 6; i++) {
+            bring_to(&s, there, rows[k].islands[i], rows[k].name);
+            wait_for_records(&s, history_lines(s.run) + 3);
+        }
+        child_signal(&s.coordinator, SIGTERM);
+        expect_end(&s.coordinator, 3);
+        for (int i = 0; i < 8; i++) {
+            if (!there[i])
+                continue;
+            child_signal(&s.islands[i], SIGTERM);
+            expect_end(&s.islands[i], 3);
+        }
+        history_read(&h, s.run); /* the chain, and no sample twice */
+        assert_true(h.n_records >= 18);
+    }
+}
+
 static void who_may_not_join_is_told_why(void **state)
 {
     struct scene s = { .run = "refuse" };
@@ -462,6 +545,7 @@ int main(void)
         cmocka_unit_test(a_served_run_is_the_run_on_one_machine),
         cmocka_unit_test(killed_at_any_moment_it_ends_the_same),
         cmocka_unit_test(an_island_leaves_and_comes_back),
+        cmocka_unit_test(compute_may_follow_any_schedule),
         cmocka_unit_test(who_may_not_join_is_told_why),
         cmocka_unit_test(a_leader_that_slept_leads_no_more),
         cmocka_unit_test(a_copy_of_the_folder_does_not_lead_beside_it),

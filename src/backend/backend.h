@@ -22,13 +22,39 @@ typedef struct dlc_backend dlc_backend;
 /* Instruction sets of the CPU device, from weak to strong; system.isa forces one, "auto" takes the best there is. */
 typedef enum { DLC_ISA_REF, DLC_ISA_AVX2, DLC_ISA_AVX512, DLC_ISA_AVX512BF16, DLC_ISA_AMX } dlc_isa;
 
-#define DLC_BACKEND_ABI 3
+#define DLC_BACKEND_ABI 4
 
 struct dlc_adamw {
     float lr, beta1, beta2, eps, weight_decay;
     float bias1, bias2; /* 1 - beta1^step, 1 - beta2^step, computed in double from the *float* values of beta: the
                          * rounding of beta2 = 0.999f alone moves 1 - beta2 by 1e-5, and must cancel */
     float grad_scale;   /* the gradient is multiplied by this first: clipping */
+};
+
+/* What only products read can be written as they read it: a `void *` output is f32 or, where its type says so, bf16, each
+ * value the f32 one rounded to nearest even. It then overlaps no input.
+ *
+ * Rows of one array may be parts of longer ones, as q, k and v are of one product's output: `row` counts the values from
+ * a row to the next. What lies between is neither read nor written. */
+
+/* R rows of `heads` vectors of C values, each normed on its own; a row's vectors are neighbours. */
+struct dlc_norm {
+    size_t R, heads, C;
+    size_t x_row; /* of x and dx */
+    size_t y_row; /* of y and dy */
+    float eps;    /* this and the next: forward only */
+    dlc_dtype y_type;
+};
+
+static inline struct dlc_norm dlc_norm_rows(size_t R, size_t C, float eps)
+{
+    return (struct dlc_norm){ .R = R, .heads = 1, .C = C, .x_row = C, .y_row = C, .eps = eps };
+}
+
+struct dlc_attention {
+    size_t B, T, H, K, D;
+    size_t q_row, k_row, v_row; /* of q, k, v and of dq, dk, dv */
+    dlc_dtype y_type;
 };
 
 struct dlc_cached {
@@ -56,39 +82,41 @@ struct dlc_ops {
     void (*embed_fwd)(dlc_backend *be, float *y, const int32_t *tokens, const float *table, size_t R, size_t C);
     void (*embed_bwd)(dlc_backend *be, float *dtable, const int32_t *tokens, const float *dy, size_t R, size_t C);
 
-    /* y[r][c] = x[r][c] * inv_rms[r] * g[c], inv_rms[r] = 1/sqrt(mean_c x^2 + eps) (arXiv:1910.07467, eps inside).
-     * inv_rms [R] is written for the backward pass; NULL when evaluating. bwd: dx ADDS, dg ADDS; dx may equal dy's
-     * array only if documented by the implementation (it is not). */
-    void (*rmsnorm_fwd)(dlc_backend *be, float *y, float *inv_rms, const float *x, const float *g, size_t R, size_t C,
-                        float eps);
-    void (*rmsnorm_bwd)(dlc_backend *be, float *dx, float *dg, const float *dy, const float *x, const float *inv_rms,
-                        const float *g, size_t R, size_t C);
+    /* y[r][h][c] = x[r][h][c] * inv_rms[r][h] * g[c], inv_rms[r][h] = 1/sqrt(mean_c x^2 + eps) (arXiv:1910.07467, eps
+     * inside). inv_rms [R][heads] is written for the backward pass; NULL when evaluating. bwd: dx ADDS, dg ADDS; dx16,
+     * unless NULL, gets the new dx in bf16. */
+    void (*rmsnorm_fwd)(dlc_backend *be, void *y, float *inv_rms, const float *x, const float *g,
+                        const struct dlc_norm *shape);
+    void (*rmsnorm_bwd)(dlc_backend *be, float *dx, dlc_bf16 *dx16, float *dg, const float *dy, const float *x,
+                        const float *inv_rms, const float *g, const struct dlc_norm *shape);
 
-    /* Rotary positions in place on x [R][heads][D]; row r stands at position pos0 + r % T. Half-rotation layout:
-     * pairs (i, i + D/2), angle pos * theta^(-2i/D). inverse = 1 rotates back (the backward pass). `table` holds
-     * cos and sin: [positions][D/2][2]. */
+    /* Rotary positions in place on x [R][heads][D], rows `row` apart; row r stands at position pos0 + r % T.
+     * Half-rotation layout: pairs (i, i + D/2), angle pos * theta^(-2i/D). inverse = 1 rotates back (the backward
+     * pass). `table` holds cos and sin: [positions][D/2][2]. */
     void (*rope)(dlc_backend *be, float *x, const float *table, size_t R, size_t T, size_t pos0, size_t heads, size_t D,
-                 int inverse);
+                 size_t row, int inverse);
 
-    /* Causal grouped-query attention, no T x T storage. q [B][T][H][D], k and v [B][T][K][D], y like q;
-     * lse [B][H][T] log-sum-exp of each row's scores, kept for the backward pass (NULL when evaluating).
+    /* Causal grouped-query attention, no T x T storage. q [B][T][H][D], k and v [B][T][K][D]; y and dy [B][T][H][D]
+     * dense; lse [B][H][T] log-sum-exp of each row's scores, kept for the backward pass (NULL when evaluating).
      * scores = q.k / sqrt(D), head h uses key/value head h / (H/K). bwd: dq, dk, dv overwritten. */
-    void (*attention_fwd)(dlc_backend *be, float *y, float *lse, const float *q, const float *k, const float *v,
-                          size_t B, size_t T, size_t H, size_t K, size_t D);
+    void (*attention_fwd)(dlc_backend *be, void *y, float *lse, const float *q, const float *k, const float *v,
+                          const struct dlc_attention *shape);
     void (*attention_bwd)(dlc_backend *be, float *dq, float *dk, float *dv, const float *dy, const float *q,
-                          const float *k, const float *v, const float *y, const float *lse, size_t B, size_t T,
-                          size_t H, size_t K, size_t D);
+                          const float *k, const float *v, const void *y, const float *lse,
+                          const struct dlc_attention *shape);
 
-    /* y = silu(gate) * up, elementwise over n.  bwd: dgate, dup overwritten (may be the arrays of gate and up), and y
-     * made again, which costs nothing there (may be the array of dy). */
-    void (*swiglu_fwd)(dlc_backend *be, float *y, const float *gate, const float *up, size_t n);
-    void (*swiglu_bwd)(dlc_backend *be, float *dgate, float *dup, float *y, const float *dy, const float *gate,
-                       const float *up, size_t n);
+    /* y = silu(gate) * up; y and dy [R][F] dense, gate and up (and their gradients) [R][F] with rows `row` apart.  bwd:
+     * dgate, dup overwritten (may be the arrays of gate and up), and y made again, which costs nothing there (may be
+     * the array of dy). `out` is the type of y, dgate and dup. */
+    void (*swiglu_fwd)(dlc_backend *be, void *y, const float *gate, const float *up, size_t R, size_t F, size_t row,
+                       dlc_dtype out);
+    void (*swiglu_bwd)(dlc_backend *be, void *dgate, void *dup, void *y, const float *dy, const float *gate,
+                       const float *up, size_t R, size_t F, size_t row, dlc_dtype out);
 
     /* loss[r] = logsumexp(logits[r]) - logits[r][target[r]]; when dscale != 0 the logits are replaced by
-     * (softmax - onehot) * dscale. */
-    void (*cross_entropy)(dlc_backend *be, float *loss, float *logits, const int32_t *targets, size_t R, size_t V,
-                          float dscale);
+     * (softmax - onehot) * dscale, and dlogits16, unless NULL, gets that in bf16. */
+    void (*cross_entropy)(dlc_backend *be, float *loss, float *logits, dlc_bf16 *dlogits16, const int32_t *targets,
+                          size_t R, size_t V, float dscale);
 
     void (*add)(dlc_backend *be, float *y, const float *x, size_t n);        /* y += x */
     void (*to_bf16)(dlc_backend *be, dlc_bf16 *y, const float *x, size_t n); /* nearest even */

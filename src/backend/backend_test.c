@@ -269,7 +269,7 @@ static void check_non_finite(dlc_backend *be)
             if (j == 2)
                 continue; /* a logit of -infinity is a probability of 0 */
             logits[i] = bad[j];
-            be->ops->cross_entropy(be, &loss, logits, &(int32_t){ 3 }, 1, N, 1);
+            be->ops->cross_entropy(be, &loss, logits, NULL, &(int32_t){ 3 }, 1, N, 1);
             if (isfinite(loss))
                 fail_msg("%s: logit %d is %g and the loss %g", be->isa, i, bad[j], loss);
         }
@@ -287,6 +287,7 @@ static void check_large_scores(dlc_backend *be)
 {
     enum { T = 130, D = 8 };
     static float q[T * D], k[T * D], v[T * D], y[T * D], lse[T], dy[T * D], dq[T * D], dk[T * D], dv[T * D];
+    const struct dlc_attention shape = { 1, T, 1, 1, D, D, D, D, DLC_F32 };
 
     for (int t = 0; t < T; t++) {
         for (int d = 0; d < D; d++) {
@@ -296,8 +297,8 @@ static void check_large_scores(dlc_backend *be)
             dy[t * D + d] = 1;
         }
     }
-    be->ops->attention_fwd(be, y, lse, q, k, v, 1, T, 1, 1, D);
-    be->ops->attention_bwd(be, dq, dk, dv, dy, q, k, v, y, lse, 1, T, 1, 1, D);
+    be->ops->attention_fwd(be, y, lse, q, k, v, &shape);
+    be->ops->attention_bwd(be, dq, dk, dv, dy, q, k, v, y, lse, &shape);
     for (int t = 0; t < T; t++) {
         float largest = t < 6 ? (float)t : 6;
 
@@ -348,6 +349,51 @@ static void bf16_rounds_to_even(void **state)
 {
     (void)state;
     on_every_set(check_bf16);
+}
+
+static void same_rounded(const dlc_bf16 *got, const float *x, size_t n, const dlc_backend *be, const char *what)
+{
+    for (size_t i = 0; i < n; i++)
+        if (got[i] != dlc_f32_to_bf16(x[i]))
+            fail_msg("%s: %s[%zu] is %04x in bf16 and %.9g in f32", be->isa, what, i, (unsigned)got[i], x[i]);
+}
+
+/* Also where no f32 is left to be compared with: every value in bf16 is the one in f32, rounded. */
+static void check_rounded_outputs(dlc_backend *be)
+{
+    enum { R = 70, F = 66, H = 3, D = 22, N = R * F };
+    const struct dlc_ops *ops = be->ops;
+    static float x[4][N], y[3][N], g[F], lse[R * H];
+    static dlc_bf16 y16[3][N];
+    struct dlc_norm norm = dlc_norm_rows(R, F, 1e-5f);
+    struct dlc_attention shape = { 1, R, H, H, D, F, F, F, DLC_F32 };
+
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < N; j++)
+            x[i][j] = (float)dlc_rng_normal(6, (uint64_t)i, (uint64_t)j);
+    for (int i = 0; i < F; i++)
+        g[i] = 1 + 0.01f * (float)i;
+    ops->rmsnorm_fwd(be, y[0], NULL, x[0], g, &norm);
+    norm.y_type = shape.y_type = DLC_BF16;
+    ops->rmsnorm_fwd(be, y16[0], NULL, x[0], g, &norm);
+    same_rounded(y16[0], y[0], N, be, "rmsnorm_fwd");
+    ops->swiglu_fwd(be, y[0], x[0], x[1], R, F, F, DLC_F32);
+    ops->swiglu_fwd(be, y16[0], x[0], x[1], R, F, F, DLC_BF16);
+    same_rounded(y16[0], y[0], N, be, "swiglu_fwd");
+    ops->swiglu_bwd(be, y[0], y[1], y[2], x[0], x[1], x[2], R, F, F, DLC_F32);
+    ops->swiglu_bwd(be, y16[0], y16[1], y16[2], x[0], x[1], x[2], R, F, F, DLC_BF16);
+    for (int i = 0; i < 3; i++)
+        same_rounded(y16[i], y[i], N, be, "swiglu_bwd");
+    ops->attention_fwd(be, y16[0], lse, x[0], x[1], x[2], &shape);
+    shape.y_type = DLC_F32;
+    ops->attention_fwd(be, y[0], lse, x[0], x[1], x[2], &shape);
+    same_rounded(y16[0], y[0], N, be, "attention_fwd");
+}
+
+static void bf16_outputs_are_rounded_ones(void **state)
+{
+    (void)state;
+    on_every_set(check_rounded_outputs);
 }
 
 static void check_empty(dlc_backend *be)
@@ -438,6 +484,7 @@ int main(void)
         cmocka_unit_test(non_finite_values_are_seen),
         cmocka_unit_test(attention_survives_large_scores),
         cmocka_unit_test(bf16_rounds_to_even),
+        cmocka_unit_test(bf16_outputs_are_rounded_ones),
         cmocka_unit_test(nothing_to_do_is_done),
         cmocka_unit_test(unknown_or_missing_sets_are_usage_errors),
         cmocka_unit_test(creation_survives_every_failed_allocation),

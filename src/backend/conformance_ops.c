@@ -137,69 +137,99 @@ static void embed_bwd_run(dlc_backend *be, void **a, const size_t *d, int bf16)
     be->ops->embed_bwd(be, a[0], a[1], a[2], d[0], d[1]);
 }
 
-/* ---- rmsnorm: d = R C ---- */
-
 static const double eps = 1e-5f;
+
+/* ---- rmsnorm: d = R C heads gap bf16; rows of x end with so many values that are not theirs, those of y with as many and
+ * one more ---- */
+
+/* Zero heads in the list are one. */
+static struct dlc_norm norm_shape(const size_t *d)
+{
+    size_t heads = d[2] ? d[2] : 1;
+
+    return (struct dlc_norm){ .R = d[0],
+                              .heads = heads,
+                              .C = d[1],
+                              .x_row = heads * d[1] + d[3],
+                              .y_row = heads * d[1] + (d[3] ? d[3] + 1 : 0),
+                              .eps = (float)eps,
+                              .y_type = d[4] ? DLC_BF16 : DLC_F32 };
+}
 
 static int rmsnorm_fwd_arrays(struct array_spec *s, const size_t *d)
 {
-    s[0] = (struct array_spec){ "y", OUT, d[0] * d[1], 1 };
-    s[1] = (struct array_spec){ "inv_rms", OUT, d[0], 1 };
-    s[2] = (struct array_spec){ "x", IN, d[0] * d[1], 2, 0.3 };
-    s[3] = (struct array_spec){ "g", IN, d[1], 0.5, 1 };
+    struct dlc_norm n = norm_shape(d);
+
+    s[0] = (struct array_spec){ "y", d[4] ? OUT16 : d[3] ? ADD : OUT, n.R * n.y_row, 1 };
+    s[1] = (struct array_spec){ "inv_rms", OUT, n.R * n.heads, 1 };
+    s[2] = (struct array_spec){ "x", IN, n.R * n.x_row, 2, 0.3 };
+    s[3] = (struct array_spec){ "g", IN, n.C, 0.5, 1 };
     return 4;
 }
 
-static void rms_of_rows(double *inv_rms, const double *x, const size_t *d)
+static void rms_of_rows(double *inv_rms, const double *all, const struct dlc_norm *n)
 {
-    for (size_t r = 0; r < d[0]; r++) {
+    for (size_t i = 0; i < n->R * n->heads; i++) {
+        const double *x = all + i / n->heads * n->x_row + i % n->heads * n->C;
         double sum = 0;
 
-        for (size_t c = 0; c < d[1]; c++)
-            sum += x[r * d[1] + c] * x[r * d[1] + c];
-        inv_rms[r] = 1 / sqrt(sum / (double)d[1] + eps);
+        for (size_t c = 0; c < n->C; c++)
+            sum += x[c] * x[c];
+        inv_rms[i] = 1 / sqrt(sum / (double)n->C + eps);
     }
 }
 
 static void rmsnorm_fwd_right(double **a, int32_t **index, const size_t *d)
 {
+    struct dlc_norm n = norm_shape(d);
+
     (void)index;
-    rms_of_rows(a[1], a[2], d);
-    for (size_t i = 0; i < d[0] * d[1]; i++)
-        a[0][i] = a[2][i] * a[1][i / d[1]] * a[3][i % d[1]];
+    rms_of_rows(a[1], a[2], &n);
+    for (size_t i = 0; i < n.R * n.heads; i++)
+        for (size_t r = i / n.heads, at = i % n.heads * n.C, c = 0; c < n.C; c++)
+            a[0][r * n.y_row + at + c] = a[2][r * n.x_row + at + c] * a[1][i] * a[3][c];
 }
 
 static void rmsnorm_fwd_run(dlc_backend *be, void **a, const size_t *d, int bf16)
 {
+    struct dlc_norm n = norm_shape(d);
+
     (void)bf16;
-    be->ops->rmsnorm_fwd(be, a[0], NULL, a[2], a[3], d[0], d[1], (float)eps);
-    be->ops->rmsnorm_fwd(be, a[0], a[1], a[2], a[3], d[0], d[1], (float)eps);
+    be->ops->rmsnorm_fwd(be, a[0], NULL, a[2], a[3], &n);
+    be->ops->rmsnorm_fwd(be, a[0], a[1], a[2], a[3], &n);
 }
 
 static int rmsnorm_bwd_arrays(struct array_spec *s, const size_t *d)
 {
-    s[0] = (struct array_spec){ "dx", ADD, d[0] * d[1], 1 };
-    s[1] = (struct array_spec){ "dg", ADD, d[1], 1 };
-    s[2] = (struct array_spec){ "dy", IN, d[0] * d[1], 1 };
-    s[3] = (struct array_spec){ "x", IN, d[0] * d[1], 2, 0.3 };
-    s[4] = (struct array_spec){ "inv_rms", IN, d[0], 1 };
-    s[5] = (struct array_spec){ "g", IN, d[1], 0.5, 1 };
-    return 6;
+    struct dlc_norm n = norm_shape(d);
+
+    s[0] = (struct array_spec){ "dx", ADD, n.R * n.x_row, 1 };
+    s[1] = (struct array_spec){ "dg", ADD, n.C, 1 };
+    s[2] = (struct array_spec){ "dy", IN, n.R * n.y_row, 1 };
+    s[3] = (struct array_spec){ "x", IN, n.R * n.x_row, 2, 0.3 };
+    s[4] = (struct array_spec){ "inv_rms", IN, n.R * n.heads, 1 };
+    s[5] = (struct array_spec){ "g", IN, n.C, 0.5, 1 };
+    s[6] = (struct array_spec){ "rounded", OUT16, n.R * n.x_row, 1 };
+    return d[4] ? 7 : 6;
 }
 
 static void rmsnorm_bwd_prepare(double **a, int32_t **index, const size_t *d)
 {
+    struct dlc_norm n = norm_shape(d);
+
     (void)index;
-    rms_of_rows(a[4], a[3], d);
+    rms_of_rows(a[4], a[3], &n);
 }
 
 static void rmsnorm_bwd_right(double **a, int32_t **index, const size_t *d)
 {
-    size_t C = d[1];
+    struct dlc_norm n = norm_shape(d);
+    size_t C = n.C;
 
     (void)index;
-    for (size_t r = 0; r < d[0]; r++) {
-        double *dx = a[0] + r * C, *dg = a[1], *dy = a[2] + r * C, *x = a[3] + r * C, s = a[4][r], *g = a[5];
+    for (size_t row = 0; row < n.R * n.heads; row++) {
+        size_t x_at = row / n.heads * n.x_row + row % n.heads * C, y_at = row / n.heads * n.y_row + row % n.heads * C;
+        double *dx = a[0] + x_at, *dg = a[1], *dy = a[2] + y_at, *x = a[3] + x_at, s = a[4][row], *g = a[5];
 
         for (size_t c = 0; c < C; c++) {
             dg[c] += dy[c] * x[c] * s;
@@ -207,19 +237,23 @@ static void rmsnorm_bwd_right(double **a, int32_t **index, const size_t *d)
                 dx[c] += dy[i] * g[i] * ((i == c) * s - x[i] * x[c] * s * s * s / (double)C);
         }
     }
+    if (d[4])
+        memcpy(a[6], a[0], n.R * n.x_row * sizeof(double));
 }
 
 static void rmsnorm_bwd_run(dlc_backend *be, void **a, const size_t *d, int bf16)
 {
+    struct dlc_norm n = norm_shape(d);
+
     (void)bf16;
-    be->ops->rmsnorm_bwd(be, a[0], a[1], a[2], a[3], a[4], a[5], d[0], d[1]);
+    be->ops->rmsnorm_bwd(be, a[0], d[4] ? a[6] : NULL, a[1], a[2], a[3], a[4], a[5], &n);
 }
 
-/* ---- rope: d = R T pos0 heads D inverse ---- */
+/* ---- rope: d = R T pos0 heads D inverse gap ---- */
 
 static int rope_arrays(struct array_spec *s, const size_t *d)
 {
-    s[0] = (struct array_spec){ "x", ADD, d[0] * d[3] * d[4], 1 };
+    s[0] = (struct array_spec){ "x", ADD, d[0] * (d[3] * d[4] + d[6]), 1 };
     s[1] = (struct array_spec){ "table", IN, (d[2] + d[1]) * d[4], 1 };
     return 2;
 }
@@ -246,7 +280,7 @@ static void rope_right(double **a, int32_t **index, const size_t *d)
     (void)index;
     for (size_t r = 0; r < d[0]; r++) {
         for (size_t h = 0; h < d[3]; h++) {
-            double *x = a[0] + (r * d[3] + h) * d[4], *angle = a[1] + (d[2] + r % d[1]) * d[4];
+            double *x = a[0] + r * (d[3] * d[4] + d[6]) + h * d[4], *angle = a[1] + (d[2] + r % d[1]) * d[4];
 
             for (size_t i = 0; i < half; i++) {
                 double c = angle[2 * i], s = d[5] ? -angle[2 * i + 1] : angle[2 * i + 1], u = x[i], v = x[i + half];
@@ -261,70 +295,84 @@ static void rope_right(double **a, int32_t **index, const size_t *d)
 static void rope_run(dlc_backend *be, void **a, const size_t *d, int bf16)
 {
     (void)bf16;
-    be->ops->rope(be, a[0], a[1], d[0], d[1], d[2], d[3], d[4], (int)d[5]);
+    be->ops->rope(be, a[0], a[1], d[0], d[1], d[2], d[3], d[4], d[3] * d[4] + d[6], (int)d[5]);
 }
 
-/* ---- swiglu: d = n in_place ---- */
+/* ---- swiglu: d = R F gap in_place bf16; gap: values between the rows of gate and up ---- */
 
 static int swiglu_fwd_arrays(struct array_spec *s, const size_t *d)
 {
-    s[0] = (struct array_spec){ "y", OUT, d[0], 1 };
-    s[1] = (struct array_spec){ "gate", IN, d[0], 5 };
-    s[2] = (struct array_spec){ "up", IN, d[0], 1 };
+    size_t n = d[0] * d[1], n_wide = d[0] * (d[1] + d[2]);
+
+    s[0] = (struct array_spec){ "y", d[4] ? OUT16 : OUT, n, 1 };
+    s[1] = (struct array_spec){ "gate", IN, n_wide, 5 };
+    s[2] = (struct array_spec){ "up", IN, n_wide, 1 };
     return 3;
 }
 
 static void swiglu_fwd_right(double **a, int32_t **index, const size_t *d)
 {
     (void)index;
-    for (size_t i = 0; i < d[0]; i++)
-        a[0][i] = a[1][i] / (1 + exp(-a[1][i])) * a[2][i];
+    for (size_t i = 0; i < d[0] * d[1]; i++) {
+        size_t at = i + i / d[1] * d[2];
+
+        a[0][i] = a[1][at] / (1 + exp(-a[1][at])) * a[2][at];
+    }
 }
 
 static void swiglu_fwd_run(dlc_backend *be, void **a, const size_t *d, int bf16)
 {
     (void)bf16;
-    be->ops->swiglu_fwd(be, a[0], a[1], a[2], d[0]);
+    be->ops->swiglu_fwd(be, a[0], a[1], a[2], d[0], d[1], d[1] + d[2], d[4] ? DLC_BF16 : DLC_F32);
 }
 
 static int swiglu_bwd_arrays(struct array_spec *s, const size_t *d)
 {
-    s[0] = (struct array_spec){ "dgate", OUT, d[0], 1 };
-    s[1] = (struct array_spec){ "dup", OUT, d[0], 1 };
-    s[2] = (struct array_spec){ "dy", IN, d[0], 1 };
-    s[3] = (struct array_spec){ "gate", IN, d[0], 5 };
-    s[4] = (struct array_spec){ "up", IN, d[0], 1 };
-    s[5] = (struct array_spec){ "again", OUT, d[0], 1 };
+    size_t n = d[0] * d[1], n_wide = d[0] * (d[1] + d[2]);
+
+    enum array_kind out = d[4] ? OUT16 : d[2] ? ADD : OUT;
+
+    s[0] = (struct array_spec){ "dgate", out, n_wide, 1 };
+    s[1] = (struct array_spec){ "dup", out, n_wide, 1 };
+    s[2] = (struct array_spec){ "dy", IN, n, 1 };
+    s[3] = (struct array_spec){ "gate", IN, n_wide, 5 };
+    s[4] = (struct array_spec){ "up", IN, n_wide, 1 };
+    s[5] = (struct array_spec){ "again", d[4] ? OUT16 : OUT, n, 1 };
     return 6;
 }
 
 static void swiglu_bwd_right(double **a, int32_t **index, const size_t *d)
 {
     (void)index;
-    for (size_t i = 0; i < d[0]; i++) {
-        double x = a[3][i], sigma = 1 / (1 + exp(-x));
+    for (size_t i = 0; i < d[0] * d[1]; i++) {
+        size_t at = i + i / d[1] * d[2];
+        double x = a[3][at], sigma = 1 / (1 + exp(-x));
 
-        a[0][i] = a[2][i] * a[4][i] * (sigma + x * sigma * (1 - sigma));
-        a[1][i] = a[2][i] * x * sigma;
-        a[5][i] = x * sigma * a[4][i];
+        a[0][at] = a[2][i] * a[4][at] * (sigma + x * sigma * (1 - sigma));
+        a[1][at] = a[2][i] * x * sigma;
+        a[5][i] = x * sigma * a[4][at];
     }
 }
 
 /* Also the promised way of writing over gate, up and dy. */
 static void swiglu_bwd_run(dlc_backend *be, void **a, const size_t *d, int bf16)
 {
+    size_t row = d[1] + d[2];
+
     (void)bf16;
-    if (!d[1]) {
-        be->ops->swiglu_bwd(be, a[0], a[1], a[5], a[2], a[3], a[4], d[0]);
+    if (!d[3]) {
+        be->ops->swiglu_bwd(be, a[0], a[1], a[5], a[2], a[3], a[4], d[0], d[1], row, d[4] ? DLC_BF16 : DLC_F32);
         return;
     }
-    memcpy(a[0], a[3], d[0] * sizeof(float));
-    memcpy(a[1], a[4], d[0] * sizeof(float));
-    memcpy(a[5], a[2], d[0] * sizeof(float));
-    be->ops->swiglu_bwd(be, a[0], a[1], a[5], a[5], a[0], a[1], d[0]);
+    for (size_t r = 0; r < d[0]; r++) {
+        memcpy((float *)a[0] + r * row, (float *)a[3] + r * row, d[1] * sizeof(float));
+        memcpy((float *)a[1] + r * row, (float *)a[4] + r * row, d[1] * sizeof(float));
+    }
+    memcpy(a[5], a[2], d[0] * d[1] * sizeof(float));
+    be->ops->swiglu_bwd(be, a[0], a[1], a[5], a[5], a[0], a[1], d[0], d[1], row, DLC_F32);
 }
 
-/* ---- cross_entropy: d = R V; the second form also makes the gradient ---- */
+/* ---- cross_entropy: d = R V bf16; the second form also makes the gradient ---- */
 
 static int cross_entropy_arrays(struct array_spec *s, const size_t *d)
 {
@@ -339,7 +387,8 @@ static int cross_entropy_grad_arrays(struct array_spec *s, const size_t *d)
     int n = cross_entropy_arrays(s, d);
 
     s[1].kind = ADD;
-    return n;
+    s[n] = (struct array_spec){ "rounded", OUT16, d[0] * d[1], 1 };
+    return d[2] ? n + 1 : n;
 }
 
 static double lse_of(const double *x, size_t V)
@@ -368,18 +417,20 @@ static void cross_entropy_grad_right(double **a, int32_t **index, const size_t *
         for (size_t v = 0; v < d[1]; v++)
             x[v] = (exp(x[v] - lse) - (v == (size_t)index[2][r])) * dscale;
     }
+    if (d[2])
+        memcpy(a[3], a[1], d[0] * d[1] * sizeof(double));
 }
 
 static void cross_entropy_run(dlc_backend *be, void **a, const size_t *d, int bf16)
 {
     (void)bf16;
-    be->ops->cross_entropy(be, a[0], a[1], a[2], d[0], d[1], 0);
+    be->ops->cross_entropy(be, a[0], a[1], NULL, a[2], d[0], d[1], 0);
 }
 
 static void cross_entropy_grad_run(dlc_backend *be, void **a, const size_t *d, int bf16)
 {
     (void)bf16;
-    be->ops->cross_entropy(be, a[0], a[1], a[2], d[0], d[1], dscale);
+    be->ops->cross_entropy(be, a[0], a[1], d[2] ? a[3] : NULL, a[2], d[0], d[1], dscale);
 }
 
 /* ---- flat: d = n ---- */
@@ -558,37 +609,46 @@ const struct op conformance_ops[] = {
         { { 100, 67, 30 }, "threads" } } },
     { "rmsnorm_fwd", 1, 1e-6, rmsnorm_fwd_arrays, NULL, rmsnorm_fwd_right, rmsnorm_fwd_run,
       { { { 1, 1 }, "smallest", 0, 1 }, { { 3, 16 }, "one vector", 0, 1 }, { { 3, 21 }, "vector and tail", 0, 1 },
-        { { 200, 67 }, "threads" }, { { 2, 4096 }, "long rows" } } },
+        { { 200, 67 }, "threads" }, { { 2, 4096 }, "long rows" }, { { 3, 5, 2 }, "heads", 0, 1 },
+        { { 90, 22, 3, 22 }, "heads that are part of a row, threads" },
+        { { 333, 67, 1, 0, 1 }, "to bf16, several pieces" }, { { 2, 4096, 1, 0, 1 }, "to bf16, long rows" } } },
     { "rmsnorm_bwd", 1, 4e-6, rmsnorm_bwd_arrays, rmsnorm_bwd_prepare, rmsnorm_bwd_right, rmsnorm_bwd_run,
       { { { 1, 1 }, "smallest", 0, 1 }, { { 3, 16 }, "one vector", 0, 1 }, { { 3, 21 }, "vector and tail", 0, 1 },
         { { 200, 67 }, "threads, several blocks of rows" }, { { 9000, 6 }, "all blocks" },
-        { { 2, 1100 }, "long rows" } } },
+        { { 2, 1100 }, "long rows" }, { { 3, 5, 2 }, "heads", 0, 1 }, { { 3, 5, 2, 3 }, "part of a row" },
+        { { 90, 22, 3, 22 }, "heads that are part of a row, threads" }, { { 200, 67, 1, 0, 1 }, "also to bf16" } } },
     { "rope", 1, 1e-6, rope_arrays, rope_prepare, rope_right, rope_run,
       { { { 1, 1, 0, 1, 2, 0 }, "smallest" }, { { 6, 3, 2, 2, 16, 0 }, "one vector, two sequences, from position 2" },
         { { 6, 3, 2, 2, 16, 1 }, "inverse" }, { { 5, 5, 0, 3, 22, 1 }, "vector and tail" },
-        { { 70, 35, 4, 3, 64, 0 }, "threads" }, { { 2, 2, 1, 1, 258, 0 }, "long heads" } } },
+        { { 70, 35, 4, 3, 64, 0 }, "threads" }, { { 70, 35, 4, 3, 22, 0, 44 }, "gaps, threads" }, { { 2, 2, 1, 1, 258, 0 }, "long heads" } } },
     { "attention_fwd", 1, 4e-6, conformance_attention_fwd_arrays, NULL,
       conformance_attention_fwd_right, conformance_attention_fwd_run,
       { { { 1, 1, 1, 1, 2 }, "smallest", 0, 1 }, { { 2, 5, 4, 2, 6 }, "grouped heads, less than a vector", 0, 1 },
         { { 1, 16, 2, 1, 16 }, "one vector", 0, 0 }, { { 2, 70, 4, 2, 16 }, "two tiles" },
         { { 1, 64, 3, 3, 32 }, "one whole tile" }, { { 1, 200, 2, 1, 22 }, "four tiles, tails everywhere" },
-        { { 1, 3, 2, 2, 130 }, "long heads" } } },
+        { { 1, 3, 2, 2, 130 }, "long heads" }, { { 2, 70, 4, 2, 22, 0, 1 }, "y in bf16", 1 }, { { 2, 3, 4, 2, 6, 5 }, "gaps", 0, 1 },
+        { { 2, 70, 4, 2, 16, 32 }, "gaps, two tiles" } } },
     { "attention_bwd", 1, 8e-6, conformance_attention_bwd_arrays, conformance_attention_bwd_prepare,
       conformance_attention_bwd_right, conformance_attention_bwd_run,
       { { { 1, 1, 1, 1, 2 }, "smallest", 0, 1 }, { { 2, 5, 4, 2, 6 }, "grouped heads, less than a vector", 0, 1 },
         { { 1, 16, 2, 1, 16 }, "one vector", 0, 0 }, { { 2, 70, 4, 2, 16 }, "two tiles" },
         { { 1, 64, 3, 3, 32 }, "one whole tile" }, { { 1, 200, 2, 1, 22 }, "four tiles, tails everywhere" },
-        { { 1, 3, 2, 2, 130 }, "long heads" } } },
+        { { 1, 3, 2, 2, 130 }, "long heads" }, { { 2, 70, 4, 2, 22, 0, 1 }, "y in bf16", 1 }, { { 2, 3, 4, 2, 6, 5 }, "gaps", 0, 1 },
+        { { 2, 70, 4, 2, 16, 32 }, "gaps, two tiles" } } },
     { "swiglu_fwd", 1, 1e-6, swiglu_fwd_arrays, NULL, swiglu_fwd_right, swiglu_fwd_run,
-      { { { 1 }, "smallest", 0, 1 }, { { 16 }, "one vector", 0, 1 }, { { 37 }, "tail", 0, 1 },
-        { { 10001 }, "threads" } } },
+      { { { 1, 1 }, "smallest", 0, 1 }, { { 1, 16 }, "one vector", 0, 1 }, { { 1, 37 }, "tail", 0, 1 },
+        { { 3, 3337 }, "threads" }, { { 3, 5, 4 }, "gaps", 0, 1 }, { { 70, 131, 131 }, "gaps, threads" },
+        { { 70, 131, 0, 0, 1 }, "to bf16" }, { { 3, 4999, 7, 0, 1 }, "to bf16, several pieces of a row" } } },
     { "swiglu_bwd", 1, 2e-6, swiglu_bwd_arrays, NULL, swiglu_bwd_right, swiglu_bwd_run,
-      { { { 1 }, "smallest", 0, 1 }, { { 16 }, "one vector", 0, 1 }, { { 37, 1 }, "tail, in place", 0, 1 },
-        { { 10001 }, "threads" }, { { 10001, 1 }, "threads, in place" } } },
+      { { { 1, 1 }, "smallest", 0, 1 }, { { 1, 16 }, "one vector", 0, 1 }, { { 1, 37, 0, 1 }, "tail, in place", 0, 1 },
+        { { 3, 3337 }, "threads" }, { { 3, 3337, 0, 1 }, "threads, in place" }, { { 3, 5, 4, 0 }, "gaps", 0, 1 },
+        { { 70, 131, 131, 0 }, "gaps, threads" }, { { 70, 131, 131, 1 }, "gaps, threads, in place" },
+        { { 70, 131, 0, 0, 1 }, "to bf16" }, { { 3, 4999, 0, 0, 1 }, "to bf16, several pieces of a row" } } },
     { "cross_entropy", 1, 2e-6, cross_entropy_arrays, NULL, cross_entropy_right, cross_entropy_run,
       { { { 1, 1 }, "smallest" }, { { 3, 16 }, "one vector" }, { { 5, 37 }, "tail" }, { { 9, 5003 }, "threads" } } },
     { "cross_entropy_grad", 1, 4e-6, cross_entropy_grad_arrays, NULL, cross_entropy_grad_right, cross_entropy_grad_run,
-      { { { 1, 1 }, "smallest" }, { { 3, 16 }, "one vector" }, { { 5, 37 }, "tail" }, { { 9, 5003 }, "threads" } } },
+      { { { 1, 1 }, "smallest" }, { { 3, 16 }, "one vector" }, { { 5, 37 }, "tail" }, { { 9, 5003 }, "threads" },
+        { { 9, 5003, 1 }, "also to bf16" } } },
     { "add", 1, 2e-7, add_arrays, NULL, add_right, add_run, FLAT_SHAPES },
     { "to_bf16", 1, 0, to_bf16_arrays, NULL, to_bf16_right, to_bf16_run, FLAT_SHAPES },
     { "sum_squares", 1, 1e-6, sum_squares_arrays, NULL, sum_squares_right, sum_squares_run, FLAT_SHAPES },

@@ -11,8 +11,10 @@
 
 #define DLC_PRODUCT_ROOF(in) ((in) == DLC_BF16 ? DLC_ROOF_BF16 : DLC_ROOF_F32)
 /* Half of each T x T product lies above the diagonal. Forward 2 products, backward 5. */
-#define DLC_CAUSAL_FLOPS(n_products) ((n_products)*2.0 * (double)(B * H * T * T * D) / 2)
+#define DLC_CAUSAL_FLOPS(n_products, s) ((n_products)*2.0 * (double)((s)->B * (s)->H * (s)->T * (s)->T * (s)->D) / 2)
 #define DLC_FLOATS(n) (4.0 * (double)(n))
+#define DLC_VALUES(n, type) ((double)(n) * (double)dlc_dtype_size(type))
+#define DLC_NORMED(s) ((s)->R * (s)->heads * (s)->C)
 
 /* clang-format off */
 #define DLC_OPS_LIST(ROW)                                                                                              \
@@ -29,32 +31,44 @@
         (y, tokens, table, R, C), DLC_ROOF_TRIAD, DLC_FLOATS(2 * R * C), R, C)                                         \
     ROW(embed_bwd, void, (float *dtable, const int32_t *tokens, const float *dy, size_t R, size_t C),                  \
         (dtable, tokens, dy, R, C), DLC_ROOF_IN_PLACE, DLC_FLOATS(3 * R * C), R, C)                                    \
-    ROW(rmsnorm_fwd, void, (float *y, float *inv_rms, const float *x, const float *g, size_t R, size_t C, float eps),  \
-        (y, inv_rms, x, g, R, C, eps), DLC_ROOF_TRIAD, DLC_FLOATS(2 * R * C), R, C)                                    \
+    ROW(rmsnorm_fwd, void,                                                                                             \
+        (void *y, float *inv_rms, const float *x, const float *g, const struct dlc_norm *shape),                       \
+        (y, inv_rms, x, g, shape), DLC_ROOF_TRIAD,                                                                     \
+        DLC_FLOATS(DLC_NORMED(shape)) + DLC_VALUES(DLC_NORMED(shape), shape->y_type), shape->R, shape->heads,          \
+        shape->C)                                                                                                      \
     ROW(rmsnorm_bwd, void,                                                                                             \
-        (float *dx, float *dg, const float *dy, const float *x, const float *inv_rms, const float *g, size_t R,        \
-         size_t C),                                                                                                    \
-        (dx, dg, dy, x, inv_rms, g, R, C), DLC_ROOF_IN_PLACE, DLC_FLOATS(4 * R * C), R, C)                             \
+        (float *dx, dlc_bf16 *dx16, float *dg, const float *dy, const float *x, const float *inv_rms, const float *g,  \
+         const struct dlc_norm *shape),                                                                                \
+        (dx, dx16, dg, dy, x, inv_rms, g, shape), DLC_ROOF_IN_PLACE,                                                   \
+        DLC_FLOATS(4 * DLC_NORMED(shape)) + (dx16 ? DLC_VALUES(DLC_NORMED(shape), DLC_BF16) : 0), shape->R,            \
+        shape->heads, shape->C)                                                                                        \
     ROW(rope, void,                                                                                                    \
-        (float *x, const float *table, size_t R, size_t T, size_t pos0, size_t heads, size_t D, int inverse),          \
-        (x, table, R, T, pos0, heads, D, inverse), DLC_ROOF_IN_PLACE, DLC_FLOATS(2 * R * heads * D), R, heads, D)      \
+        (float *x, const float *table, size_t R, size_t T, size_t pos0, size_t heads, size_t D, size_t row,            \
+         int inverse),                                                                                                 \
+        (x, table, R, T, pos0, heads, D, row, inverse), DLC_ROOF_IN_PLACE, DLC_FLOATS(2 * R * heads * D), R, heads,    \
+        D, row)                                                                                                        \
     ROW(attention_fwd, void,                                                                                           \
-        (float *y, float *lse, const float *q, const float *k, const float *v, size_t B, size_t T, size_t H, size_t K, \
-         size_t D),                                                                                                    \
-        (y, lse, q, k, v, B, T, H, K, D), DLC_ROOF_F32, DLC_CAUSAL_FLOPS(2), B, T, H, K, D)                            \
+        (void *y, float *lse, const float *q, const float *k, const float *v, const struct dlc_attention *shape),      \
+        (y, lse, q, k, v, shape), DLC_ROOF_F32, DLC_CAUSAL_FLOPS(2, shape), shape->B, shape->T, shape->H, shape->K,    \
+        shape->D)                                                                                                      \
     ROW(attention_bwd, void,                                                                                           \
         (float *dq, float *dk, float *dv, const float *dy, const float *q, const float *k, const float *v,             \
-         const float *y, const float *lse, size_t B, size_t T, size_t H, size_t K, size_t D),                          \
-        (dq, dk, dv, dy, q, k, v, y, lse, B, T, H, K, D), DLC_ROOF_F32, DLC_CAUSAL_FLOPS(5), B, T, H, K, D)            \
-    ROW(swiglu_fwd, void, (float *y, const float *gate, const float *up, size_t n),                                    \
-        (y, gate, up, n), DLC_ROOF_TRIAD, DLC_FLOATS(3 * n), n)                                                        \
+         const void *y, const float *lse, const struct dlc_attention *shape),                                          \
+        (dq, dk, dv, dy, q, k, v, y, lse, shape), DLC_ROOF_F32, DLC_CAUSAL_FLOPS(5, shape), shape->B, shape->T,        \
+        shape->H, shape->K, shape->D)                                                                                  \
+    ROW(swiglu_fwd, void,                                                                                              \
+        (void *y, const float *gate, const float *up, size_t R, size_t F, size_t row, dlc_dtype out),                  \
+        (y, gate, up, R, F, row, out), DLC_ROOF_TRIAD, DLC_FLOATS(2 * R * F) + DLC_VALUES(R * F, out), R, F)           \
     ROW(swiglu_bwd, void,                                                                                              \
-        (float *dgate, float *dup, float *y, const float *dy, const float *gate, const float *up, size_t n),                     \
-        (dgate, dup, y, dy, gate, up, n), DLC_ROOF_IN_PLACE, DLC_FLOATS(6 * n), n)                                        \
+        (void *dgate, void *dup, void *y, const float *dy, const float *gate, const float *up, size_t R, size_t F,     \
+         size_t row, dlc_dtype out),                                                                                   \
+        (dgate, dup, y, dy, gate, up, R, F, row, out), DLC_ROOF_IN_PLACE,                                              \
+        DLC_FLOATS(3 * R * F) + DLC_VALUES(3 * R * F, out), R, F)                                                      \
     ROW(cross_entropy, void,                                                                                           \
-        (float *loss, float *logits, const int32_t *targets, size_t R, size_t V, float dscale),                        \
-        (loss, logits, targets, R, V, dscale), dscale != 0 ? DLC_ROOF_IN_PLACE : DLC_ROOF_READ,                        \
-        DLC_FLOATS(R * V * (dscale != 0 ? 2 : 1)), R, V)                                                               \
+        (float *loss, float *logits, dlc_bf16 *dlogits16, const int32_t *targets, size_t R, size_t V, float dscale),   \
+        (loss, logits, dlogits16, targets, R, V, dscale), dscale != 0 ? DLC_ROOF_IN_PLACE : DLC_ROOF_READ,             \
+        DLC_FLOATS(R * V * (dscale != 0 ? 2 : 1)) + (dscale != 0 && dlogits16 ? DLC_VALUES(R * V, DLC_BF16) : 0), R,   \
+        V)                                                                                                             \
     ROW(add, void, (float *y, const float *x, size_t n), (y, x, n), DLC_ROOF_IN_PLACE, DLC_FLOATS(3 * n), n)           \
     ROW(to_bf16, void, (dlc_bf16 *y, const float *x, size_t n), (y, x, n), DLC_ROOF_TRIAD, 6.0 * (double)n, n)         \
     ROW(sum_squares, double, (const float *x, size_t n), (x, n), DLC_ROOF_READ, DLC_FLOATS(n), n)                      \

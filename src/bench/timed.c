@@ -49,12 +49,12 @@ static struct dlc_timed *timed_of(const dlc_backend *be)
     static returns timed_##name(dlc_backend *be, UNWRAP params)                                                        \
     {                                                                                                                  \
         struct dlc_timed *t = timed_of(be);                                                                            \
-        struct dlc_timed_row row = {                                                                                   \
+        struct dlc_timed_row booked = {                                                                                \
             .op = OP_##name, .roof = its_roof, .sizes = { __VA_ARGS__ }, .amount = its_amount                          \
         };                                                                                                             \
         double begin = dlc_now_s();                                                                                    \
                                                                                                                        \
-        CALL_##returns(t->inner->name(be, UNWRAP args), book(t, &row, dlc_now_s() - begin));                           \
+        CALL_##returns(t->inner->name(be, UNWRAP args), book(t, &booked, dlc_now_s() - begin));                        \
     }
 DLC_OPS_LIST(TIMED)
 
@@ -99,8 +99,10 @@ void dlc_timed_shape(char *out, size_t size, const struct dlc_timed_row *row)
     size_t at = 0;
 
     for (int i = 0; *name && at < size; i++) {
-        int length = (int)strcspn(name, ",");
+        int length;
 
+        name += strncmp(name, "shape->", 7) == 0 ? 7 : 0;
+        length = (int)strcspn(name, ",");
         at += (size_t)snprintf(out + at, size - at, "%s%.*s=%zu", i ? " " : "", length, name, row->sizes[i]);
         name += length;
         name += strspn(name, ", ");

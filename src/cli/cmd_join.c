@@ -65,7 +65,7 @@ static dlc_err run(const struct dlc_verb *verb, int argc, char **argv)
         dlc_log_set_level(DLC_LOG_WARN);
     if (err == DLC_OK)
         err = dlc_join(&config, &(struct dlc_join_options){ .url = a.url_file ? file.data : word, .name = a.name,
-                                                            .quiet = a.common.quiet });
+                                                            .quiet = a.common.quiet, .json = a.common.json });
     free(word);
     dlc_buf_fini(&file);
     return err;

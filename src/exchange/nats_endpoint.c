@@ -503,6 +503,19 @@ dlc_endpoint *dlc_nats_endpoint_base(dlc_nats_endpoint *e)
     return &e->base;
 }
 
+bool dlc_nats_endpoint_held(const dlc_nats_endpoint *endpoint, uint64_t *t, struct dlc_sha256 *theta)
+{
+    dlc_nats_endpoint *e = (dlc_nats_endpoint *)(uintptr_t)endpoint;
+    bool holds;
+
+    pthread_mutex_lock(&e->mutex);
+    holds = e->holds;
+    *t = e->held_t;
+    *theta = e->held_theta;
+    pthread_mutex_unlock(&e->mutex);
+    return holds;
+}
+
 struct dlc_traffic dlc_nats_endpoint_traffic(const dlc_nats_endpoint *endpoint)
 {
     dlc_nats_endpoint *e = (dlc_nats_endpoint *)(uintptr_t)endpoint;

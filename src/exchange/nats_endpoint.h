@@ -49,6 +49,9 @@ dlc_err dlc_nats_endpoint_recv(dlc_nats_endpoint *ep, struct dlc_message *out, b
 /* For people: "catching up: 40 of 120 MB", "the coordinator is silent for 12 s", ...; empty: nothing to say. */
 void dlc_nats_endpoint_state(dlc_nats_endpoint *ep, char text[160]);
 
+/* Whose parameters stand here; false: none yet. */
+bool dlc_nats_endpoint_held(const dlc_nats_endpoint *ep, uint64_t *t, struct dlc_sha256 *theta);
+
 struct dlc_traffic dlc_nats_endpoint_traffic(const dlc_nats_endpoint *ep);
 
 #endif

@@ -144,6 +144,11 @@ void *end__listen(void *endpoint)
             on_answer(e, &msg);
         dlc_wire_msg_free(&msg);
     }
+    if (!atomic_load(&e->stop)) {
+        pthread_mutex_lock(&e->mutex);
+        end__fail(e, DLC_EPEER, dlc_err_text());
+        pthread_mutex_unlock(&e->mutex);
+    }
     return NULL;
 }
 

@@ -208,6 +208,11 @@ void *hub__listen(void *hub)
             on_question(h, name, &msg);
         dlc_wire_msg_free(&msg);
     }
+    if (!atomic_load(&h->stop)) {
+        pthread_mutex_lock(&h->mutex);
+        hub__fail(h, DLC_EPEER, dlc_err_text());
+        pthread_mutex_unlock(&h->mutex);
+    }
     return NULL;
 }
 

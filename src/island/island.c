@@ -89,7 +89,7 @@ void dlc_island_describe(const dlc_island *isl, char text[160])
     const struct dlc_message *a = &isl->assignment;
 
     text[0] = '\0';
-    if (isl->state == TRAINING)
+    if (isl->state == TRAINING && isl->n_done > 0)
         snprintf(text, 160, "outer step %llu, inner step %lld of %lld, loss %.4f", (unsigned long long)a->t,
                  (long long)isl->n_done, (long long)a->n_steps, isl->loss);
     else if (isl->state == WAITING)

@@ -183,6 +183,7 @@ static dlc_err come_in(struct join *j)
         j->ep = NULL;
         dlc_buf_clear(&j->ca_pem);
         usleep(RETRY_US);
+        DLC_TRY(dlc_identity_begin(&j->identity, j->folder, j->url.run)); /* what was asked may have been heard */
     }
 }
 
@@ -279,6 +280,19 @@ static void report_failure(struct join *j, dlc_err err)
     (void)dlc_fail(err, "%s", text); /* the first failure is the one that counts */
 }
 
+/* For whoever compares islands: all that hold theta(t) hold the same bits. */
+static void print_held(const struct join *j)
+{
+    struct dlc_sha256 theta;
+    char hex[DLC_SHA256_HEX];
+    uint64_t t;
+
+    if (!j->options->json || !j->ep || !dlc_nats_endpoint_held(j->ep, &t, &theta))
+        return;
+    dlc_sha256_to_hex(hex, &theta);
+    printf("{\"t\": %llu, \"theta\": \"%s\"}\n", (unsigned long long)t, hex);
+}
+
 static void tear_down(struct join *j)
 {
     dlc_island_destroy(j->island);
@@ -319,6 +333,7 @@ dlc_err dlc_join(const struct dlc_config *given, const struct dlc_join_options *
     err = run(j);
     if (err != DLC_OK && err != DLC_ESTOPPED && err != DLC_EPEER && j->island)
         report_failure(j, err);
+    print_held(j);
     tear_down(j);
     dlc_free(j);
     return err;

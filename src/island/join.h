@@ -10,6 +10,7 @@ struct dlc_join_options {
     const char *url;
     const char *name; /* NULL: the machine's */
     bool quiet;
+    bool json; /* at the end a line on standard output: {"t": ..., "theta": "<digest>"}, the parameters held last */
 };
 
 /* `given`: what was said on the command line: data.path, train.out (the island's folder), system.*, train.precision,

@@ -45,6 +45,13 @@ static void embed(dlc_decoder *dec, const int32_t *tokens, size_t R)
                                 C);
 }
 
+static void norm(dlc_decoder *dec, float *y, const float *x, const float *gain, size_t R, size_t C)
+{
+    struct dlc_norm shape = dlc_norm_rows(R, C, (float)dec->config.norm_eps);
+
+    dec->be->ops->rmsnorm_fwd(dec->be, y, NULL, x, gain, &shape);
+}
+
 /* Norm over each head (Qwen3) and rotation. */
 static void place_heads(dlc_decoder *dec, float *out, const float *pre, const float *gain, size_t R, size_t heads)
 {
@@ -52,8 +59,8 @@ static void place_heads(dlc_decoder *dec, float *out, const float *pre, const fl
     size_t D = (size_t)dec->config.head_dim;
 
     if (dec->config.qk_norm)
-        ops->rmsnorm_fwd(dec->be, out, NULL, pre, gain, R * heads, D, (float)dec->config.norm_eps);
-    ops->rope(dec->be, out, dec->rope, R, R, (size_t)dec->position, heads, D, 0);
+        norm(dec, out, pre, gain, R * heads, D);
+    ops->rope(dec->be, out, dec->rope, R, R, (size_t)dec->position, heads, D, heads * D, 0);
 }
 
 /* Values need no placing: they are where attention reads them at once. */
@@ -87,7 +94,7 @@ static void attention_half(dlc_decoder *dec, int layer, size_t R)
                                 .type = dec->type };
     size_t cache = (size_t)layer * shape.P * d.KD * dlc_dtype_size(dec->type);
 
-    ops->rmsnorm_fwd(dec->be, dec->h, NULL, dec->x, l->norm1, R, d.C, (float)dec->config.norm_eps);
+    norm(dec, dec->h, dec->x, l->norm1, R, d.C);
     project_qkv(dec, l, R);
     place_heads(dec, q, dec->pre, l->q_norm, R, d.H);
     place_heads(dec, k, dec->pre + R * d.HD, l->k_norm, R, d.K);
@@ -102,7 +109,7 @@ static void mlp_half(dlc_decoder *dec, const struct dlc__decoder_layer *l, size_
     float *gate = dec->gate_up, *up = gate + R * d.F;
     const void *h;
 
-    ops->rmsnorm_fwd(dec->be, dec->h, NULL, dec->x, l->norm2, R, d.C, (float)dec->config.norm_eps);
+    norm(dec, dec->h, dec->x, l->norm2, R, d.C);
     h = operand(dec, dec->h, R, d.C);
     if (R == 1) {
         project(dec, gate, h, l->gate, 1, 2 * d.F, d.C, 0);
@@ -110,7 +117,7 @@ static void mlp_half(dlc_decoder *dec, const struct dlc__decoder_layer *l, size_
         project(dec, gate, h, l->gate, R, d.F, d.C, 0);
         project(dec, up, h, l->up, R, d.F, d.C, 0);
     }
-    ops->swiglu_fwd(dec->be, dec->act, gate, up, R * d.F);
+    ops->swiglu_fwd(dec->be, dec->act, gate, up, R, d.F, d.F, DLC_F32);
     project(dec, dec->x, operand(dec, dec->act, R, d.F), l->down, R, d.C, d.F, 1);
 }
 
@@ -127,6 +134,6 @@ void dlc__decoder_feed(dlc_decoder *dec, const int32_t *tokens, size_t R, bool w
     }
     if (!want_logits)
         return;
-    dec->be->ops->rmsnorm_fwd(dec->be, dec->h, NULL, last, dec->weights.norm_f, 1, d.C, (float)dec->config.norm_eps);
+    norm(dec, dec->h, last, dec->weights.norm_f, 1, d.C);
     project(dec, dec->logits, dec->h, dec->weights.head, 1, d.V, d.C, 0);
 }

@@ -9,26 +9,31 @@ static void project(struct dlc_model *m, float *y, const void *x, size_t at, siz
     m->be->ops->matmul_nt(m->be, y, x, dlc__weight(m, at), R, N, K, m->in, 0);
 }
 
+static void qk_norm(struct dlc_model *m, const struct dlc__layer_acts *a, const size_t *at, size_t R)
+{
+    const struct dlc_ops *ops = m->be->ops;
+    struct dlc__dims d = dlc__dims(&m->config);
+    struct dlc_norm q = dlc__head_norm(&d, R, d.H, m->config.norm_eps);
+    struct dlc_norm k = dlc__head_norm(&d, R, d.K, m->config.norm_eps);
+
+    ops->rmsnorm_fwd(m->be, a->qk, a->inv_q, a->qkv, m->params + at[DLC__Q_NORM], &q);
+    ops->rmsnorm_fwd(m->be, a->qk + d.HD, a->inv_k, a->qkv + d.HD, m->params + at[DLC__K_NORM], &k);
+}
+
 static void attention_half(struct dlc_model *m, const struct dlc__layer_acts *a, const size_t *at, size_t B, size_t T)
 {
     const struct dlc_ops *ops = m->be->ops;
     struct dlc__dims d = dlc__dims(&m->config);
-    float eps = (float)m->config.norm_eps;
+    struct dlc_attention shape = dlc__attention_shape(m, B, T);
     size_t R = B * T;
-    const void *h = dlc__normed(m, a->inv1, a->x, at[DLC__NORM1], R), *y;
+    const void *h = dlc__normed(m, a->inv1, a->x, at[DLC__NORM1], R);
 
-    project(m, a->q_pre, h, at[DLC__Q], R, d.HD, d.C);
-    project(m, a->k_pre, h, at[DLC__K], R, d.KD, d.C);
-    project(m, a->v, h, at[DLC__V], R, d.KD, d.C);
-    if (m->config.qk_norm) {
-        ops->rmsnorm_fwd(m->be, a->q, a->inv_q, a->q_pre, m->params + at[DLC__Q_NORM], R * d.H, d.D, eps);
-        ops->rmsnorm_fwd(m->be, a->k, a->inv_k, a->k_pre, m->params + at[DLC__K_NORM], R * d.K, d.D, eps);
-    }
-    ops->rope(m->be, a->q, m->s.rope, R, T, 0, d.H, d.D, 0);
-    ops->rope(m->be, a->k, m->s.rope, R, T, 0, d.K, d.D, 0);
-    ops->attention_fwd(m->be, a->y, a->lse, a->q, a->k, a->v, B, T, d.H, d.K, d.D);
-    y = dlc__operand(m, m->s.in16, a->y, R * d.HD);
-    project(m, a->x_mid, y, at[DLC__O], R, d.C, d.HD);
+    project(m, a->qkv, h, at[DLC__Q], R, d.QKV, d.C);
+    if (m->config.qk_norm)
+        qk_norm(m, a, at, R);
+    ops->rope(m->be, a->qk, m->s.rope, R, T, 0, d.H + d.K, d.D, d.QK, 0);
+    ops->attention_fwd(m->be, a->y, a->lse, a->qk, a->qk + d.HD, a->qkv + d.HD + d.KD, &shape);
+    project(m, a->x_mid, a->y, at[DLC__O], R, d.C, d.HD);
     ops->add(m->be, a->x_mid, a->x, R * d.C);
 }
 
@@ -37,8 +42,7 @@ static void gate_and_up(struct dlc_model *m, const struct dlc__layer_acts *a, co
     struct dlc__dims d = dlc__dims(&m->config);
     const void *h = dlc__normed(m, a->inv2, a->x_mid, at[DLC__NORM2], R);
 
-    project(m, a->gate, h, at[DLC__GATE], R, d.F, d.C);
-    project(m, a->up, h, at[DLC__UP], R, d.F, d.C);
+    project(m, a->gate_up, h, at[DLC__GATE], R, 2 * d.F, d.C);
 }
 
 static void down(struct dlc_model *m, float *x_out, const struct dlc__layer_acts *a, const size_t *at, size_t R)
@@ -46,8 +50,8 @@ static void down(struct dlc_model *m, float *x_out, const struct dlc__layer_acts
     const struct dlc_ops *ops = m->be->ops;
     struct dlc__dims d = dlc__dims(&m->config);
 
-    ops->swiglu_fwd(m->be, m->s.act, a->gate, a->up, R * d.F);
-    project(m, x_out, dlc__operand(m, m->s.in16, m->s.act, R * d.F), at[DLC__DOWN], R, d.C, d.F);
+    ops->swiglu_fwd(m->be, m->s.act, a->gate_up, a->gate_up + d.F, R, d.F, 2 * d.F, m->in);
+    project(m, x_out, m->s.act, at[DLC__DOWN], R, d.C, d.F);
     ops->add(m->be, x_out, a->x_mid, R * d.C);
 }
 

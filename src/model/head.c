@@ -10,7 +10,7 @@ static void chunk_back(struct dlc_model *m, float *dh, const void *h, size_t n)
 {
     const struct dlc_ops *ops = m->be->ops;
     struct dlc__dims d = dlc__dims(&m->config);
-    const void *dlogits = dlc__operand(m, m->s.dlogits16, m->s.logits, n * d.V);
+    const void *dlogits = m->in == DLC_BF16 ? (const void *)m->s.dlogits16 : (const void *)m->s.logits;
 
     ops->matmul_nn(m->be, dh, dlogits, dlc__weight(m, m->head_at), n, d.V, d.C, m->in, 0);
     ops->matmul_tn(m->be, m->grads + m->head_at, dlogits, h, n, d.V, d.C, m->in, 1);
@@ -39,14 +39,16 @@ double dlc__head_loss(struct dlc_model *m, const int32_t *targets, size_t R, flo
         const void *rows = h + r * d.C * dlc_dtype_size(m->in);
 
         ops->matmul_nt(m->be, s->logits, rows, dlc__weight(m, m->head_at), n, d.V, d.C, m->in, 0);
-        ops->cross_entropy(m->be, s->loss + r, s->logits, targets + r, n, d.V, scale);
+        ops->cross_entropy(m->be, s->loss + r, s->logits, s->dlogits16, targets + r, n, d.V, scale);
         if (scale != 0)
             chunk_back(m, s->dh + r * d.C, rows, n);
     }
     if (scale != 0) {
+        struct dlc_norm norm = dlc_norm_rows(R, d.C, 0);
+
         dlc__zero(m->be, s->dx, R * d.C);
-        ops->rmsnorm_bwd(m->be, s->dx, m->grads + m->norm_f_at, s->dh, s->x_last, s->inv_f, m->params + m->norm_f_at, R,
-                         d.C);
+        ops->rmsnorm_bwd(m->be, s->dx, s->dx16, m->grads + m->norm_f_at, s->dh, s->x_last, s->inv_f,
+                         m->params + m->norm_f_at, &norm);
     }
     return sum_in_order(s->loss, R);
 }

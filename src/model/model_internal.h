@@ -53,28 +53,27 @@ struct dlc__layer_at {
 struct dlc__layer_acts {
     float *x, *x_mid;             /* [R][C] residual stream before the layer, and between its halves */
     float *inv1, *inv2;           /* [R] */
-    float *q_pre, *k_pre;         /* [R][H*D], [R][K*D] before their norm; NULL without qk_norm */
+    float *qkv;                   /* [R][(H + 2K)*D] one product: q, k, v beside each other */
+    float *qk;                    /* [R][(H + K)*D] q and k after their norm; without qk_norm where qkv is, and as wide */
     float *inv_q, *inv_k;         /* [R][H], [R][K] */
-    float *q, *k, *v;             /* [R][H*D], [R][K*D] twice, as attention reads them */
-    float *y;                     /* [R][H*D] attention's output */
+    void *y;                      /* [R][H*D] attention's output, as products read it */
     float *lse;                   /* [B][H][T] */
-    float *gate, *up;             /* [R][F]; the backward pass overwrites them with their gradients */
+    float *gate_up;               /* [R][2F] one product; the backward pass overwrites it with its gradient */
 };
 
 /* Shared by all layers. Not all exist in every mode: see plan.c. */
 struct dlc__scratch {
     float *x_last;                        /* [R][C] residual stream after the last layer */
     float *inv_f;                         /* [R] */
-    float *h;                             /* [R][C] normed rows */
-    dlc_bf16 *in16;                       /* [R][max(C, H*D, F)] what a product reads, in bf16 */
+    void *h;                              /* [R][C] normed rows, as products read them */
     float *dx, *dh;                       /* [R][C] */
-    dlc_bf16 *dx16;                       /* [R][C] */
-    float *act;                           /* [R][F] the MLP's product, and before that in the backward pass its
-                                           * gradient; its life ends before those of the next line begin: */
-    float *dy, *dq, *dk, *dv;             /* [R][H*D] twice, [R][K*D] twice */
-    float *dq_pre, *dk_pre;               /* [R][H*D], [R][K*D] */
-    dlc_bf16 *dgate16, *dup16;            /* [R][F] */
-    dlc_bf16 *dq16, *dk16, *dv16;
+    dlc_bf16 *dx16;                       /* [R][C] dx as products read it, made with it */
+    void *act;                            /* [R][F] the MLP's product, as products read it; its life and dact's end
+                                           * before those of dy and what follows begin */
+    float *dact;                          /* [R][F]; in f32 where act is */
+    float *dy, *dqkv, *dqk;               /* [R][H*D], and as qkv and qk */
+    dlc_bf16 *dgate_up16;                 /* [R][2F]; in f32 the gradient stands where gate_up was */
+    dlc_bf16 *dqkv16;                     /* [R][(H + 2K)*D] */
     float *logits;                        /* [chunk_rows][V] */
     dlc_bf16 *dlogits16;                  /* [chunk_rows][V] */
     float *loss;                          /* [R] */
@@ -131,6 +130,8 @@ void dlc__zero(dlc_backend *be, float *x, size_t n);
 /* Sizes as the operations want them. */
 struct dlc__dims {
     size_t C, H, K, D, F, V, HD, KD;
+    size_t QKV; /* values in a row of q, k and v */
+    size_t QK;  /* and in a row of q and k as attention reads them */
 };
 static inline struct dlc__dims dlc__dims(const struct dlc_model_config *c)
 {
@@ -139,32 +140,57 @@ static inline struct dlc__dims dlc__dims(const struct dlc_model_config *c)
 
     d.HD = d.H * d.D;
     d.KD = d.K * d.D;
+    d.QKV = d.HD + 2 * d.KD;
+    d.QK = c->qk_norm ? d.HD + d.KD : d.QKV;
     return d;
 }
 
-/* A weight as matrix products read it. */
+static inline struct dlc_attention dlc__attention_shape(const struct dlc_model *m, size_t B, size_t T)
+{
+    struct dlc__dims d = dlc__dims(&m->config);
+
+    return (struct dlc_attention){ .B = B,
+                                   .T = T,
+                                   .H = d.H,
+                                   .K = d.K,
+                                   .D = d.D,
+                                   .q_row = d.QK,
+                                   .k_row = d.QK,
+                                   .v_row = d.QKV,
+                                   .y_type = m->in };
+}
+
+/* The norm of q or k, in place of qkv and qk. */
+static inline struct dlc_norm dlc__head_norm(const struct dlc__dims *d, size_t R, size_t heads, double eps)
+{
+    return (struct dlc_norm){
+        .R = R, .heads = heads, .C = d->D, .x_row = d->QKV, .y_row = d->QK, .eps = (float)eps
+    };
+}
+
+/* A weight as matrix products read it. Weights that follow each other in the flat array are one with the rows of both:
+ * q, k and v; gate and up. */
 static inline const void *dlc__weight(const struct dlc_model *m, size_t at)
 {
     return m->in == DLC_BF16 ? (const void *)(m->params16 + at) : (const void *)(m->params + at);
 }
 
-/* n values as matrix products read them: the f32 array itself, or its bf16 copy made in `copy`. */
-static inline const void *dlc__operand(const struct dlc_model *m, void *copy, const float *x, size_t n)
+/* The residual stream's gradient as matrix products read it. */
+static inline const void *dlc__dx(const struct dlc_model *m)
 {
-    if (m->in != DLC_BF16)
-        return x;
-    m->be->ops->to_bf16(m->be, copy, x, n);
-    return copy;
+    return m->in == DLC_BF16 ? (const void *)m->s.dx16 : (const void *)m->s.dx;
 }
 
-/* The rows of x [R][C] after the norm whose gain starts at `gain_at`, as matrix products read them; until the next call
- * (in bf16 until in16 is used again). */
+/* The rows of x [R][C] after the norm whose gain starts at `gain_at`, as matrix products read them; until the next call.
+ */
 static inline const void *dlc__normed(struct dlc_model *m, float *inv_rms, const float *x, size_t gain_at, size_t R)
 {
     size_t C = (size_t)m->config.d_model;
+    struct dlc_norm shape = dlc_norm_rows(R, C, (float)m->config.norm_eps);
 
-    m->be->ops->rmsnorm_fwd(m->be, m->s.h, inv_rms, x, m->params + gain_at, R, C, (float)m->config.norm_eps);
-    return dlc__operand(m, m->s.in16, m->s.h, R * C);
+    shape.y_type = m->in;
+    m->be->ops->rmsnorm_fwd(m->be, m->s.h, inv_rms, x, m->params + gain_at, &shape);
+    return m->s.h;
 }
 
 #endif

@@ -535,13 +535,13 @@ static void arrays_stand_inside_their_blocks(void **state)
         within(&f.m->blocks[DLC__BLOCK_PARAMS], f.m->params, f.N * 4, "params", why);
         within(&f.m->blocks[DLC__BLOCK_GRADS], f.m->grads, f.N * 4, "grads", why);
         within(&f.m->blocks[DLC__BLOCK_ACTIVATIONS], f.m->s.x_last, R * d.C * 4, "x_last", why);
-        within(&f.m->blocks[DLC__BLOCK_SCRATCH], f.m->s.act, R * d.F * 4, "act", why);
-        within(&f.m->blocks[DLC__BLOCK_SCRATCH], f.m->s.dv, R * d.KD * 4, "dv", why);
-        within(&f.m->blocks[DLC__BLOCK_SCRATCH], f.m->s.dk_pre, R * d.KD * 4, "dk_pre", why);
+        within(&f.m->blocks[DLC__BLOCK_SCRATCH], f.m->s.dact, R * d.F * 4, "dact", why);
+        within(&f.m->blocks[DLC__BLOCK_SCRATCH], f.m->s.dqkv, R * d.QKV * 4, "dqkv", why);
+        within(&f.m->blocks[DLC__BLOCK_SCRATCH], f.m->s.dqk, R * d.QK * 4, "dqk", why);
         if (i % 2) {
             within(&f.m->blocks[DLC__BLOCK_PARAMS], f.m->params16, f.N * 2, "params16", why);
-            within(&f.m->blocks[DLC__BLOCK_SCRATCH], f.m->s.dup16, R * d.F * 2, "dup16", why);
-            within(&f.m->blocks[DLC__BLOCK_SCRATCH], f.m->s.dv16, R * d.KD * 2, "dv16", why);
+            within(&f.m->blocks[DLC__BLOCK_SCRATCH], f.m->s.dgate_up16, R * 2 * d.F * 2, "dgate_up16", why);
+            within(&f.m->blocks[DLC__BLOCK_SCRATCH], f.m->s.dqkv16, R * d.QKV * 2, "dqkv16", why);
         }
         close_model(&f);
     }

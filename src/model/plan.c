@@ -35,6 +35,12 @@ static dlc_bf16 *take_bf16(struct dlc_model *m, enum dlc__block_id id, size_t n)
     return take(m, id, n, sizeof(dlc_bf16));
 }
 
+/* What products read. */
+static void *take_operand(struct dlc_model *m, enum dlc__block_id id, size_t n)
+{
+    return take(m, id, n, dlc_dtype_size(m->in));
+}
+
 static size_t chunk_rows(size_t V, size_t R)
 {
     size_t rows = LOGITS_BYTES / (V * sizeof(float)) / 64 * 64;
@@ -66,30 +72,18 @@ static void plan_backward(struct dlc_model *m, size_t R)
     size_t start, mlp_end;
 
     start = b->size_bytes;
-    s->act = take_f32(m, id, R * d.F);
-    s->dgate16 = m->in == DLC_BF16 ? take_bf16(m, id, R * d.F) : NULL;
-    s->dup16 = m->in == DLC_BF16 ? take_bf16(m, id, R * d.F) : NULL;
+    s->act = take_operand(m, id, R * d.F);
+    s->dact = m->in == DLC_BF16 ? take_f32(m, id, R * d.F) : s->act;
+    s->dgate_up16 = m->in == DLC_BF16 ? take_bf16(m, id, R * 2 * d.F) : NULL;
     mlp_end = b->size_bytes;
 
     b->size_bytes = start;
     s->dy = take_f32(m, id, R * d.HD);
-    s->dq = take_f32(m, id, R * d.HD);
-    s->dk = take_f32(m, id, R * d.KD);
-    s->dv = take_f32(m, id, R * d.KD);
-    s->dq_pre = m->config.qk_norm ? take_f32(m, id, R * d.HD) : s->dq;
-    s->dk_pre = m->config.qk_norm ? take_f32(m, id, R * d.KD) : s->dk;
-    s->dq16 = m->in == DLC_BF16 ? take_bf16(m, id, R * d.HD) : NULL;
-    s->dk16 = m->in == DLC_BF16 ? take_bf16(m, id, R * d.KD) : NULL;
-    s->dv16 = m->in == DLC_BF16 ? take_bf16(m, id, R * d.KD) : NULL;
+    s->dqkv = take_f32(m, id, R * d.QKV);
+    s->dqk = m->config.qk_norm ? take_f32(m, id, R * d.QK) : s->dqkv;
+    s->dqkv16 = m->in == DLC_BF16 ? take_bf16(m, id, R * d.QKV) : NULL;
     if (b->size_bytes < mlp_end)
         b->size_bytes = mlp_end;
-}
-
-static size_t widest(const struct dlc__dims *d)
-{
-    size_t most = d->C > d->HD ? d->C : d->HD;
-
-    return most > d->F ? most : d->F;
 }
 
 static void plan_scratch(struct dlc_model *m, size_t R)
@@ -104,8 +98,7 @@ static void plan_scratch(struct dlc_model *m, size_t R)
     m->chunk_rows = chunk_rows(d.V, R);
     s->rope = take_f32(m, id, (size_t)m->options.max_seq * d.D);
     s->loss = take_f32(m, id, R);
-    s->h = take_f32(m, id, R * d.C);
-    s->in16 = m->in == DLC_BF16 ? take_bf16(m, id, R * widest(&d)) : NULL;
+    s->h = take_operand(m, id, R * d.C);
     s->inv_f = training ? take_f32(m, id, R) : NULL;
     s->dx = training ? take_f32(m, id, R * d.C) : NULL;
     s->dh = training ? take_f32(m, id, R * d.C) : NULL;
@@ -121,7 +114,7 @@ static void plan_scratch(struct dlc_model *m, size_t R)
     if (training)
         plan_backward(m, R);
     else
-        s->act = take_f32(m, id, R * d.F);
+        s->act = take_operand(m, id, R * d.F);
     if (b->size_bytes < head_end)
         b->size_bytes = head_end;
 }
@@ -134,19 +127,15 @@ static void plan_layer(struct dlc__layer_acts *a, struct dlc_model *m, size_t R)
     bool training = m->options.training, qk_norm = m->config.qk_norm;
 
     a->inv1 = training ? take_f32(m, id, R) : NULL;
-    a->q = take_f32(m, id, R * d.HD);
-    a->k = take_f32(m, id, R * d.KD);
-    a->v = take_f32(m, id, R * d.KD);
-    a->q_pre = qk_norm ? take_f32(m, id, R * d.HD) : a->q;
-    a->k_pre = qk_norm ? take_f32(m, id, R * d.KD) : a->k;
+    a->qkv = take_f32(m, id, R * d.QKV);
+    a->qk = qk_norm ? take_f32(m, id, R * d.QK) : a->qkv;
     a->inv_q = training && qk_norm ? take_f32(m, id, R * d.H) : NULL;
     a->inv_k = training && qk_norm ? take_f32(m, id, R * d.K) : NULL;
-    a->y = take_f32(m, id, R * d.HD);
+    a->y = take_operand(m, id, R * d.HD);
     a->lse = training ? take_f32(m, id, R * d.H) : NULL;
     a->x_mid = take_f32(m, id, R * d.C);
     a->inv2 = training ? take_f32(m, id, R) : NULL;
-    a->gate = take_f32(m, id, R * d.F);
-    a->up = take_f32(m, id, R * d.F);
+    a->gate_up = take_f32(m, id, R * 2 * d.F);
 }
 
 /* Returns the first layer's x. */

@@ -475,13 +475,16 @@ dlc_err dlc_wire_next(dlc_wire_sub *sub, struct dlc_wire_msg *out, bool *got, in
         s = natsSubscription_NextMsg(&m, sub->sub, timeout_ms);
     while (s == NATS_SLOW_CONSUMER); /* said once after something was dropped */
     leave(sub->wire);
-    if (s == NATS_TIMEOUT)
-        return DLC_OK;
-    if (s != NATS_OK)
+    if (s == NATS_CONNECTION_CLOSED || s == NATS_INVALID_SUBSCRIPTION)
         return dlc_fail(DLC_EPEER, "the connection is closed: %s", natsStatus_GetText(s));
-    fill_message(out, m);
-    *got = true;
-    return DLC_OK;
+    if (s == NATS_NO_RESPONDERS) { /* the library takes the empty message itself, and says so as an error */
+        *out = (struct dlc_wire_msg){ .subject = "", .bytes = "", .no_responders = true };
+        *got = true;
+    } else if (s == NATS_OK) {
+        fill_message(out, m);
+        *got = true;
+    }
+    return DLC_OK; /* whatever else it was, the subscription goes on */
 }
 
 void dlc_wire_msg_free(struct dlc_wire_msg *m)

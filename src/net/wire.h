@@ -50,7 +50,7 @@ struct dlc_wire_msg {
     const char *subject, *reply; /* reply NULL: none wanted */
     const void *bytes;
     size_t size_bytes;
-    bool no_responders; /* nobody listens where the request went */
+    bool no_responders; /* nobody listens where a request went (which of several is not known: subject "") */
     void *handle;
 };
 

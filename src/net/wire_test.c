@@ -110,6 +110,14 @@ static void questions_find_answers(void **state)
     assert_int_equal(dlc_wire_next(answers, &m, &got, 0), DLC_OK);
     assert_false(got);
 
+    /* Nobody listens there: that is said, and the subscription goes on. */
+    assert_int_equal(dlc_wire_publish(isle, "dlc." RUN ".d.nobody", subject, "why", 3), DLC_OK);
+    assert_int_equal(dlc_wire_next(answers, &m, &got, 5000), DLC_OK);
+    assert_true(got && m.no_responders);
+    dlc_wire_msg_free(&m);
+    assert_int_equal(dlc_wire_publish(lead, subject, NULL, "still", 5), DLC_OK);
+    expect_next(answers, subject, "still");
+
     assert_int_equal(dlc_wire_request(isle, "dlc." RUN ".d.b", "x", 1, &m, &got, 5000), DLC_OK);
     assert_true(got && m.no_responders);
     dlc_wire_msg_free(&m);

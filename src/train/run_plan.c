@@ -92,6 +92,8 @@ static void plan_exchange(struct plan *p, const struct dlc_config *c)
     bool one_round = c->train.steps <= c->outer.steps; /* theta(1) is never sent back */
 
     p->shared = 2 * array + mean + (size_t)size.n_islands * size.slot_bytes;
+    if (c->exchange.kind == DLC_EXCHANGE_NATS) /* the update; contributions are files, mapped while a round closes */
+        p->shared = 2 * array + size.slot_bytes;
     p->seen_by_island = (one_round ? 1 : 2) * array + mean + size.slot_bytes;
 }
 
@@ -127,6 +129,14 @@ static void say(const struct plan *p, const struct dlc_run *run, size_t total)
         "model: %zu parameters, vocabulary %d, context %d, %.3g FLOPs a token; instruction set %s, matrix products %s",
         dlc_model_n_params(&c->model.shape), c->model.shape.vocab_size, c->model.shape.context,
         dlc_model_flops_per_token(&c->model.shape, c->model.shape.context), run->backend->isa, run->backend->matmul);
+    if (c->exchange.kind == DLC_EXCHANGE_NATS) {
+        dlc_info("memory: here %.1f MB (parameters and update %.1f, outer optimizer %.1f, validation %.1f, the rest the "
+                 "program) and %.1f MB for each island while a round closes; an island takes some %.1f MB on its machine",
+                 mb(total), mb(p->shared), mb(p->outer_state), mb(p->evaluation),
+                 mb(dlc_exchange_size_of(c).slot_bytes),
+                 mb(p->process + p->island + p->shared + p->outer_state + dlc_exchange_size_of(c).slot_bytes));
+        return;
+    }
     dlc_info("memory: %.1f MB = %d x %.1f MB (parameters %.1f, gradients %.1f, moments %.1f, activations %.1f, scratch "
              "%.1f, kernels %.1f, the program %.1f) + exchange %.1f + coordinator %.1f (outer optimizer %.1f, "
              "validation %.1f, the rest the program)",
@@ -138,7 +148,7 @@ static void say(const struct plan *p, const struct dlc_run *run, size_t total)
 dlc_err dlc_run_say_plan(struct dlc_run *run)
 {
     const struct dlc_config *c = run->config;
-    size_t k = (size_t)c->train.islands, total;
+    size_t k = c->exchange.kind == DLC_EXCHANGE_NATS ? 0 : (size_t)c->train.islands, total; /* processes here */
     bool one_process = c->exchange.kind == DLC_EXCHANGE_INPROC;
     struct plan p;
 

@@ -42,11 +42,7 @@ struct dlc_product {
  * write the same array element, so results do not depend on the number of threads. */
 enum { DLC_ATTENTION_TILE = 64 };
 
-struct dlc_attention_shape {
-    size_t B, T, H, K, D;
-};
-
-static inline size_t dlc_attention_n_tiles(const struct dlc_attention_shape *s)
+static inline size_t dlc_attention_n_tiles(const struct dlc_attention *s)
 {
     return (s->T + DLC_ATTENTION_TILE - 1) / DLC_ATTENTION_TILE;
 }
@@ -71,13 +67,13 @@ typedef void dlc_rmsnorm_bwd_fn(float *dx, float *dg, const float *dy, const flo
                                 const float *g, size_t R, size_t C);
 /* Rows [r_begin, r_end) of x. */
 typedef void dlc_rope_fn(float *x, const float *table, size_t r_begin, size_t r_end, size_t T, size_t pos0,
-                         size_t heads, size_t D, int inverse);
-typedef void dlc_attention_fwd_fn(float *y, float *lse, const float *q, const float *k, const float *v,
-                                  const struct dlc_attention_shape *shape, size_t item_begin, size_t item_end,
+                         size_t heads, size_t D, size_t row, int inverse);
+typedef void dlc_attention_fwd_fn(void *y, float *lse, const float *q, const float *k, const float *v,
+                                  const struct dlc_attention *shape, size_t item_begin, size_t item_end,
                                   float *scratch);
 typedef void dlc_attention_bwd_fn(float *dq, float *dk, float *dv, const float *dy, const float *q, const float *k,
-                                  const float *v, const float *y, const float *lse,
-                                  const struct dlc_attention_shape *shape, size_t item_begin, size_t item_end,
+                                  const float *v, const void *y, const float *lse,
+                                  const struct dlc_attention *shape, size_t item_begin, size_t item_end,
                                   float *scratch);
 typedef void dlc_swiglu_fwd_fn(float *y, const float *gate, const float *up, size_t n);
 typedef void dlc_swiglu_bwd_fn(float *dgate, float *dup, float *y, const float *dy, const float *gate, const float *up,

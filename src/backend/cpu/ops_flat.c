@@ -7,9 +7,9 @@ enum { GRAIN = 64 };
 struct job {
     const struct dlc_kernels *kernels;
     size_t n;
-    float *y, *dgate, *dup, *p, *m, *v;
+    float *y, *p, *m, *v;
     dlc_bf16 *y_bf16;
-    const float *x, *gate, *up, *dy, *grad;
+    const float *x, *grad;
     const struct dlc_adamw *adamw;
     double *blocks;
     size_t block;
@@ -45,41 +45,6 @@ static void to_bf16(dlc_backend *be, dlc_bf16 *y, const float *x, size_t n)
     struct job job = { .kernels = &cpu->kernels, .y_bf16 = y, .x = x };
 
     dlc_cpu_each(cpu, do_to_bf16, &job, n, GRAIN, n);
-}
-
-static void do_swiglu_fwd(void *arg, struct dlc_part part)
-{
-    const struct job *j = arg;
-    size_t i = part.begin, end = part.end;
-
-    j->kernels->swiglu_fwd(j->y + i, j->gate + i, j->up + i, end - i);
-}
-
-static void swiglu_fwd(dlc_backend *be, float *y, const float *gate, const float *up, size_t n)
-{
-    struct dlc_cpu *cpu = dlc_cpu_of(be);
-    struct job job = { .kernels = &cpu->kernels, .y = y, .gate = gate, .up = up };
-
-    dlc_cpu_each(cpu, do_swiglu_fwd, &job, n, GRAIN, n);
-}
-
-static void do_swiglu_bwd(void *arg, struct dlc_part part)
-{
-    const struct job *j = arg;
-    size_t i = part.begin, end = part.end;
-
-    j->kernels->swiglu_bwd(j->dgate + i, j->dup + i, j->y + i, j->dy + i, j->gate + i, j->up + i, end - i);
-}
-
-static void swiglu_bwd(dlc_backend *be, float *dgate, float *dup, float *y, const float *dy, const float *gate,
-                       const float *up, size_t n)
-{
-    struct dlc_cpu *cpu = dlc_cpu_of(be);
-    struct job job = {
-        .kernels = &cpu->kernels, .n = n, .y = y, .dgate = dgate, .dup = dup, .dy = dy, .gate = gate, .up = up
-    };
-
-    dlc_cpu_each(cpu, do_swiglu_bwd, &job, n, GRAIN, n);
 }
 
 static void do_adamw(void *arg, struct dlc_part part)
@@ -130,8 +95,6 @@ void dlc_cpu_ops_flat(struct dlc_ops *ops)
 {
     ops->add = add;
     ops->to_bf16 = to_bf16;
-    ops->swiglu_fwd = swiglu_fwd;
-    ops->swiglu_bwd = swiglu_bwd;
     ops->adamw = adamw;
     ops->sum_squares = sum_squares;
 }

@@ -1,7 +1,7 @@
 /* Causal attention by tiles of 64 queries and 64 keys; formulas in ref/attention.c. Tiles right of the diagonal are
  * skipped, and on it most of what lies right of it.
  *
- * Rows of a head stand H*D values apart, often a power of two: 64 of them fall on few lines of the first cache and push
+ * Rows of a head stand far apart, often a power of two: 64 of them fall on few lines of the first cache and push
  * each other out. So every tile is copied to where its rows are neighbours before products read it many times.
  *
  * Forward: scores of a tile are made transposed (keys down, queries along the vectors), so that the softmax over keys
@@ -84,10 +84,12 @@ static void softmax_tile(struct forward *f, size_t n_keys)
 
 /* Every query has seen a key (key 0) after the first tile, so max is only then -infinity, and only before softmax_tile.
  */
-static void forward_tile(struct forward *f, const float *k, const float *v, size_t kv_row, size_t n_queries,
-                         size_t n_keys, size_t D, int diagonal, int first)
+static void forward_tile(struct forward *f, const float *k, const float *v, const struct dlc_attention *s,
+                         size_t n_queries, size_t n_keys, int diagonal, int first)
 {
-    micro_product((struct micro_operands){ f->s, TILE, k, kv_row, 1, f->qt, TILE, D, 0 }, n_keys, TILE,
+    size_t D = s->D;
+
+    micro_product((struct micro_operands){ f->s, TILE, k, s->k_row, 1, f->qt, TILE, D, 0 }, n_keys, TILE,
                   diagonal ? MICRO_C_UPPER : MICRO_WHOLE);
     for (size_t j = 0; diagonal && j < n_keys; j++)
         for (size_t i = 0; i < j; i++)
@@ -96,15 +98,15 @@ static void forward_tile(struct forward *f, const float *k, const float *v, size
     for (size_t i = 0; !first && i < n_queries; i++)
         for (size_t d = 0; d < D; d += W)
             v_store_upto(f->o + i * D + d, v_load_upto(f->o + i * D + d, D - d) * v_set(f->shrink[i]), D - d);
-    copy_rows(f->v, D, v, kv_row, n_keys, D);
+    copy_rows(f->v, D, v, s->v_row, n_keys, D);
     micro_product((struct micro_operands){ f->o, D, f->s, 1, TILE, f->v, D, n_keys, !first }, n_queries, D,
                   diagonal ? MICRO_K_UPTO_ROW : MICRO_WHOLE);
 }
 
-static void forward_head(float *y, float *lse, const float *q, const float *k, const float *v,
-                         const struct dlc_attention_shape *s, size_t tile, float *scratch)
+static void forward_head(void *y, size_t y_at, float *lse, const float *q, const float *k, const float *v,
+                         const struct dlc_attention *s, size_t tile, float *scratch)
 {
-    size_t D = s->D, row = s->H * D, kv_row = s->K * D, first = tile * TILE;
+    size_t D = s->D, row = s->H * D, first = tile * TILE;
     size_t n_queries = s->T - first < TILE ? s->T - first : TILE;
     struct forward f = {
         .qt = scratch, .o = scratch + D * TILE, .v = scratch + 2 * D * TILE, .s = scratch + 3 * D * TILE
@@ -114,49 +116,58 @@ static void forward_head(float *y, float *lse, const float *q, const float *k, c
         f.max[i] = -INFINITY;
         f.sum[i] = 0;
     }
-    turn(f.qt, q + first * row, row, n_queries, D, 1 / sqrtf((float)D));
+    turn(f.qt, q + first * s->q_row, s->q_row, n_queries, D, 1 / sqrtf((float)D));
     for (size_t j = 0; j <= tile; j++) {
         size_t n_keys = j == tile ? n_queries : TILE;
 
-        forward_tile(&f, k + j * TILE * kv_row, v + j * TILE * kv_row, kv_row, n_queries, n_keys, D, j == tile, j == 0);
+        forward_tile(&f, k + j * TILE * s->k_row, v + j * TILE * s->v_row, s, n_queries, n_keys, j == tile, j == 0);
     }
     for (size_t i = 0; i < n_queries; i++) {
-        float *to = y + (first + i) * row;
+        float *o = f.o + i * D, *to = s->y_type == DLC_BF16 ? o : (float *)y + y_at + (first + i) * row;
 
         for (size_t d = 0; d < D; d += W)
-            v_store_upto(to + d, v_load_upto(f.o + i * D + d, D - d) * v_set(1 / f.sum[i]), D - d);
+            v_store_upto(to + d, v_load_upto(o + d, D - d) * v_set(1 / f.sum[i]), D - d);
+        if (s->y_type == DLC_BF16)
+            DLC_KERNEL(to_bf16)((dlc_bf16 *)y + y_at + (first + i) * row, o, D);
         if (lse)
             lse[first + i] = f.max[i] + logf(f.sum[i]);
     }
 }
 
-void DLC_KERNEL(attention_fwd)(float *y, float *lse, const float *q, const float *k, const float *v,
-                               const struct dlc_attention_shape *s, size_t item_begin, size_t item_end, float *scratch)
+void DLC_KERNEL(attention_fwd)(void *y, float *lse, const float *q, const float *k, const float *v,
+                               const struct dlc_attention *s, size_t item_begin, size_t item_end, float *scratch)
 {
     size_t n_tiles = dlc_attention_n_tiles(s), G = s->H / s->K;
 
     for (size_t item = item_begin; item < item_end; item++) {
         size_t tile = item % n_tiles, kv = item / n_tiles % s->K, b = item / n_tiles / s->K;
-        size_t kv_at = (b * s->T * s->K + kv) * s->D;
+        const float *k0 = k + b * s->T * s->k_row + kv * s->D, *v0 = v + b * s->T * s->v_row + kv * s->D;
 
-        for (size_t h = kv * G; h < (kv + 1) * G; h++) {
-            size_t at = (b * s->T * s->H + h) * s->D;
-
-            forward_head(y + at, lse ? lse + (b * s->H + h) * s->T : NULL, q + at, k + kv_at, v + kv_at, s, tile,
-                         scratch);
-        }
+        for (size_t h = kv * G; h < (kv + 1) * G; h++)
+            forward_head(y, (b * s->T * s->H + h) * s->D, lse ? lse + (b * s->H + h) * s->T : NULL,
+                         q + b * s->T * s->q_row + h * s->D, k0, v0, s, tile, scratch);
     }
 }
 
 struct backward {
     float *dq, *dk, *dv;
-    const float *dy, *q, *k, *v, *y, *lse; /* first row of the head and of the tile of keys */
+    const float *dy, *q, *k, *v, *lse;     /* first row of the head and of the tile of keys */
+    const void *y;
+    dlc_dtype y_type;
+    size_t y_at;
     float *kt, *vt;                        /* [D][TILE] keys (scaled) and values, turned */
     float *k_tile, *q_tile, *dy_tile;      /* [TILE][D] */
     float *dk_tile, *dv_tile;              /* [TILE][D] */
     float *p, *ds;                         /* [query][key] */
-    size_t row, kv_row, D, n_keys;
+    size_t y_row, q_row, k_row, v_row, D, n_keys;
 };
+
+static vf load_y(const struct backward *b, size_t i, size_t d)
+{
+    size_t at = b->y_at + i * b->y_row + d;
+
+    return b->D - d >= W ? v_load_as(b->y, at, b->y_type) : v_load_as_n(b->y, at, b->D - d, b->y_type);
+}
 
 /* Scores in p and dy.v in ds become probabilities and their gradient; keys right of the diagonal get 0. */
 static void probabilities(struct backward *b, size_t first, size_t n_queries, int diagonal)
@@ -164,13 +175,13 @@ static void probabilities(struct backward *b, size_t first, size_t n_queries, in
     float scale = 1 / sqrtf((float)b->D);
 
     for (size_t i = 0; i < n_queries; i++) {
-        const float *dy = b->dy_tile + i * b->D, *y = b->y + (first + i) * b->row;
+        const float *dy = b->dy_tile + i * b->D;
         float *p = b->p + i * TILE, *ds = b->ds + i * TILE;
         size_t n = diagonal ? i + 1 : b->n_keys;
         vf sum = v_set(0), lse = v_set(b->lse[first + i]), delta;
 
         for (size_t d = 0; d < b->D; d += W)
-            sum = v_fma(v_load_upto(dy + d, b->D - d), v_load_upto(y + d, b->D - d), sum);
+            sum = v_fma(v_load_upto(dy + d, b->D - d), load_y(b, first + i, d), sum);
         delta = v_set(v_sum(sum));
         for (size_t j = 0; j < TILE; j += W) {
             vf e = v_exp(v_load(p + j) - lse);
@@ -186,13 +197,13 @@ static void probabilities(struct backward *b, size_t first, size_t n_queries, in
 /* One tile of queries of one head against the tile of keys. */
 static void backward_tile(struct backward *b, size_t first, size_t n_queries, int diagonal)
 {
-    size_t row = b->row, D = b->D, n_keys = b->n_keys;
+    size_t q_row = b->q_row, D = b->D, n_keys = b->n_keys;
     enum micro_shape scores = diagonal ? MICRO_C_LOWER : MICRO_WHOLE;
     enum micro_shape to_keys = diagonal ? MICRO_K_FROM_ROW : MICRO_WHOLE;
     enum micro_shape to_queries = diagonal ? MICRO_K_UPTO_ROW : MICRO_WHOLE;
 
-    copy_rows(b->q_tile, D, b->q + first * row, row, n_queries, D);
-    copy_rows(b->dy_tile, D, b->dy + first * row, row, n_queries, D);
+    copy_rows(b->q_tile, D, b->q + first * q_row, q_row, n_queries, D);
+    copy_rows(b->dy_tile, D, b->dy + first * b->y_row, b->y_row, n_queries, D);
     micro_product((struct micro_operands){ b->p, TILE, b->q_tile, D, 1, b->kt, TILE, D, 0 }, n_queries, TILE, scores);
     micro_product((struct micro_operands){ b->ds, TILE, b->dy_tile, D, 1, b->vt, TILE, D, 0 }, n_queries, TILE, scores);
     probabilities(b, first, n_queries, diagonal);
@@ -200,7 +211,7 @@ static void backward_tile(struct backward *b, size_t first, size_t n_queries, in
                   to_keys);
     micro_product((struct micro_operands){ b->dk_tile, D, b->ds, 1, TILE, b->q_tile, D, n_queries, 1 }, n_keys, D,
                   to_keys);
-    micro_product((struct micro_operands){ b->dq + first * row, row, b->ds, TILE, 1, b->k_tile, D, n_keys, 1 },
+    micro_product((struct micro_operands){ b->dq + first * q_row, q_row, b->ds, TILE, 1, b->k_tile, D, n_keys, 1 },
                   n_queries, D, to_queries);
 }
 
@@ -211,53 +222,57 @@ static void clear_rows(float *x, size_t row, size_t n, size_t D)
 }
 
 /* The tile of keys `tile` of key/value head (b, kv) against all its queries. */
-static void backward_keys(const struct backward *whole, const struct dlc_attention_shape *s, size_t tile)
+static void backward_keys(const struct backward *whole, const struct dlc_attention *s, size_t tile)
 {
     struct backward b = *whole;
     size_t G = s->H / s->K, at = tile * TILE, n_tiles = dlc_attention_n_tiles(s);
 
     b.n_keys = s->T - at < TILE ? s->T - at : TILE;
-    b.k += at * b.kv_row;
-    b.v += at * b.kv_row;
-    b.dk += at * b.kv_row;
-    b.dv += at * b.kv_row;
-    turn(b.kt, b.k, b.kv_row, b.n_keys, b.D, 1 / sqrtf((float)b.D));
-    turn(b.vt, b.v, b.kv_row, b.n_keys, b.D, 1);
-    copy_rows(b.k_tile, b.D, b.k, b.kv_row, b.n_keys, b.D);
+    b.k += at * b.k_row;
+    b.v += at * b.v_row;
+    b.dk += at * b.k_row;
+    b.dv += at * b.v_row;
+    turn(b.kt, b.k, b.k_row, b.n_keys, b.D, 1 / sqrtf((float)b.D));
+    turn(b.vt, b.v, b.v_row, b.n_keys, b.D, 1);
+    copy_rows(b.k_tile, b.D, b.k, b.k_row, b.n_keys, b.D);
     memset(b.dk_tile, 0, TILE * b.D * sizeof *b.dk_tile);
     memset(b.dv_tile, 0, TILE * b.D * sizeof *b.dv_tile);
     for (size_t g = 0; g < G; g++) {
         struct backward head = b;
 
         head.q += g * b.D;
-        head.y += g * b.D;
+        head.y_at += g * b.D;
         head.dy += g * b.D;
         head.dq += g * b.D;
         head.lse += g * s->T;
         for (size_t i = tile; i < n_tiles; i++)
             backward_tile(&head, i * TILE, s->T - i * TILE < TILE ? s->T - i * TILE : TILE, i == tile);
     }
-    copy_rows(b.dk, b.kv_row, b.dk_tile, b.D, b.n_keys, b.D);
-    copy_rows(b.dv, b.kv_row, b.dv_tile, b.D, b.n_keys, b.D);
+    copy_rows(b.dk, b.k_row, b.dk_tile, b.D, b.n_keys, b.D);
+    copy_rows(b.dv, b.v_row, b.dv_tile, b.D, b.n_keys, b.D);
 }
 
 void DLC_KERNEL(attention_bwd)(float *dq, float *dk, float *dv, const float *dy, const float *q, const float *k,
-                               const float *v, const float *y, const float *lse, const struct dlc_attention_shape *s,
+                               const float *v, const void *y, const float *lse, const struct dlc_attention *s,
                                size_t item_begin, size_t item_end, float *scratch)
 {
     size_t T = s->T, H = s->H, D = s->D, G = H / s->K;
 
     for (size_t item = item_begin; item < item_end; item++) {
-        size_t kv = item % s->K, b = item / s->K, at = (b * T * H + kv * G) * D, kv_at = (b * T * s->K + kv) * D;
+        size_t kv = item % s->K, b = item / s->K, at = (b * T * H + kv * G) * D;
+        size_t q_at = b * T * s->q_row + kv * G * D;
+        size_t k_at = b * T * s->k_row + kv * D, v_at = b * T * s->v_row + kv * D;
         struct backward whole = {
-            .dq = dq + at,
-            .dk = dk + kv_at,
-            .dv = dv + kv_at,
+            .dq = dq + q_at,
+            .dk = dk + k_at,
+            .dv = dv + v_at,
             .dy = dy + at,
-            .q = q + at,
-            .k = k + kv_at,
-            .v = v + kv_at,
-            .y = y + at,
+            .q = q + q_at,
+            .k = k + k_at,
+            .v = v + v_at,
+            .y = y,
+            .y_type = s->y_type,
+            .y_at = at,
             .lse = lse + (b * H + kv * G) * T,
             .kt = scratch,
             .vt = scratch + D * TILE,
@@ -268,12 +283,14 @@ void DLC_KERNEL(attention_bwd)(float *dq, float *dk, float *dv, const float *dy,
             .dv_tile = scratch + 6 * D * TILE,
             .p = scratch + 7 * D * TILE,
             .ds = scratch + 7 * D * TILE + TILE * TILE,
-            .row = H * D,
-            .kv_row = s->K * D,
+            .y_row = H * D,
+            .q_row = s->q_row,
+            .k_row = s->k_row,
+            .v_row = s->v_row,
             .D = D,
         };
 
-        clear_rows(whole.dq, whole.row, T, G * D);
+        clear_rows(whole.dq, whole.q_row, T, G * D);
         for (size_t tile = 0; tile < dlc_attention_n_tiles(s); tile++)
             backward_keys(&whole, s, tile);
     }

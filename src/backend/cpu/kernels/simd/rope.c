@@ -16,7 +16,7 @@ static void turn_piece(float *a, float *b, const float *cosine, const float *sin
 }
 
 void DLC_KERNEL(rope)(float *x, const float *table, size_t r_begin, size_t r_end, size_t T, size_t pos0, size_t heads,
-                      size_t D, int inverse)
+                      size_t D, size_t row, int inverse)
 {
     float cosine[PIECE], sine[PIECE], sign = inverse ? -1 : 1;
     size_t half = D / 2;
@@ -32,7 +32,7 @@ void DLC_KERNEL(rope)(float *x, const float *table, size_t r_begin, size_t r_end
                 sine[i] = sign * angle[2 * (first + i) + 1];
             }
             for (size_t h = 0; h < heads; h++) {
-                float *head = x + (r * heads + h) * D + first;
+                float *head = x + r * row + h * D + first;
 
                 turn_piece(head, head + half, cosine, sine, n);
             }
