@@ -55,6 +55,10 @@ static dlc_err check(const struct args *a, const struct dlc_config *config, cons
                         verb->usage);
     if (config->train.method != DLC_METHOD_DILOCO)
         return dlc_fail(DLC_EUSAGE, "only --method diloco crosses machines; dp and single are for diloco train");
+    if (config->train.checkpoint_every != 1)
+        return dlc_fail(DLC_EUSAGE, "train.checkpoint_every = %d: where islands are elsewhere every outer step is kept, since "
+                                    "they cannot train it a second time; leave it out",
+                        config->train.checkpoint_every);
     if (a->nats && (a->listen || a->loopback || a->insecure))
         return dlc_fail(DLC_EUSAGE, "--nats uses a server that is there; --listen, --loopback and --insecure are of one "
                                     "that is started");

@@ -47,7 +47,7 @@ static void on_fence(struct dlc_nats_hub *h, const struct dlc_note *note)
 
     if (note->fence <= h->note.fence)
         return;
-    snprintf(text, sizeof text, "another coordinator leads this run (fence %llu, this one has %llu): this one stops",
+    snprintf(text, sizeof text, "another coordinator leads this run (fence %llu, this one had %llu); this one leads no more",
              (unsigned long long)note->fence, (unsigned long long)h->note.fence);
     hub__fail(h, DLC_EPEER, text);
 }

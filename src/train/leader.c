@@ -91,7 +91,7 @@ static dlc_err led_by(const struct dlc_lease *lease)
     dlc_lease_name(name, lease->holder);
     return dlc_fail(DLC_EPEER,
                     "the run is led by a coordinator on %s (fence %llu); of a copied folder only one can go on: remove this "
-                    "one, or let it follow with --standby",
+                    "one",
                     name, (unsigned long long)lease->fence);
 }
 
@@ -282,7 +282,7 @@ dlc_err dlc_leader_check(dlc_leader *l)
     pthread_mutex_unlock(&l->mutex);
     return dlc_fail(DLC_EPEER,
                     "this coordinator leads no more: it was not heard for too long, and %s has taken over (fence %llu, this "
-                    "one had %llu); started again with --standby it follows",
+                    "one had %llu)",
                     by[0] ? by : "another one", (unsigned long long)fence, (unsigned long long)l->fence);
 }
 

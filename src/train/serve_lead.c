@@ -157,13 +157,13 @@ static dlc_err check_history(const dlc_serve *s, const struct dlc_run_log *says,
     if (says->t > t)
         return dlc_fail(DLC_EPEER,
                         "%s ends with outer step %llu, the run went on to %llu: missing here are the steps from %llu on. Go on "
-                        "where they are (another coordinator's folder), or let this one follow with --standby",
+                        "where they are, in another coordinator's folder",
                         folder, (unsigned long long)t, (unsigned long long)says->t, (unsigned long long)t + 1);
     DLC_TRY(hash_here(&here, s, says->t));
     if (!dlc_sha256_equal(&here, &says->record))
         return dlc_fail(DLC_EPEER,
                         "%s: its outer step %llu is not the run's: another coordinator took over before it was made known. "
-                        "With --standby this folder is put in order and follows",
+                        "Go on in that one's folder",
                         folder, (unsigned long long)says->t);
     if (t > says->t + 1)
         dlc_warn("the run's log on the NATS server ends with outer step %llu, this folder with %llu: the server has lost "
