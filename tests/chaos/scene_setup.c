@@ -106,9 +106,9 @@ bool scene_join_url(char *out, size_t size, const char *coordinator_out)
     char *at, *end;
     bool found = false;
 
-    if (!dlc_file_exists(coordinator_out) || dlc_file_read(&text, coordinator_out, 1 << 24) != DLC_OK || !text.len)
+    if (!dlc_file_exists(coordinator_out))
         return false;
-    at = strstr(text.data, "nats");
+    at = dlc_file_read(&text, coordinator_out, 1 << 24) == DLC_OK && text.len ? strstr(text.data, "nats") : NULL;
     if (at && strchr(at, '\n')) {
         end = at + strcspn(at, "'\" \n");
         found = (size_t)(end - at) < size;
