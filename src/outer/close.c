@@ -116,19 +116,24 @@ static dlc_err take_outer_step(struct dlc_coord *c)
     struct dlc_merge m = { c->cfg.codec, c->cfg.lockstep ? &adopt : &c->cfg.opt, c->cfg.aggregate, c->cfg.n_params, t };
     float *to = c->theta[t & 1], *from = c->theta[(t - 1) & 1];
     struct dlc_merge_part *parts = dlc_calloc((size_t)c->cfg.n_islands, sizeof *parts);
+    void *update = NULL;
     dlc_err err = DLC_OK;
     size_t n;
 
     if (!parts)
         return DLC_ENOMEM;
     n = collect_parts(parts, c);
-    if (c->cfg.lockstep && n > 0)
+    if (c->update && n > 0) {
+        update = c->update(c->update_self, t);
+        if (!update) /* no room: without it no island could follow */
+            err = dlc_fail_context(DLC_EIO, "outer step %llu", (unsigned long long)t);
+    }
+    if (err == DLC_OK && c->cfg.lockstep && n > 0)
         err = check_lockstep(c);
     if (n == 0)
         memcpy(to, from, c->cfg.n_params * sizeof *to); /* everything was lost: nothing to step on */
     else if (err == DLC_OK)
-        c->record.delta_norm = dlc_merge(to, from, c->state, c->update ? c->update(c->update_self, t) : NULL, &m, parts,
-                                         c->cfg.lockstep ? 1 : n, c->pool);
+        c->record.delta_norm = dlc_merge(to, from, c->state, update, &m, parts, c->cfg.lockstep ? 1 : n, c->pool);
     dlc_free(parts);
     return err;
 }

@@ -169,7 +169,8 @@ dlc_err dlc_coord_resume(dlc_coord **out, const struct dlc_coord_config *config,
 void dlc_coord_destroy(dlc_coord *c); /* accepts NULL */
 
 /* Where update t is written when round t closes: update(self, t) gives codec->size_bytes(N) bytes. dlc_merge with it as
- * the one part takes the same outer step. Not called for a step in which nothing was summed. */
+ * the one part takes the same outer step. Not called for a step in which nothing was summed. NULL, with the error
+ * text set: there is no room for it, and the step is not taken (DLC_EIO). */
 void dlc_coord_set_update(dlc_coord *c, void *(*update)(void *self, uint64_t t), void *self);
 
 /* Takes one event at time now_ns (monotonic). DLC_EFAIL and DLC_ENOMEM are failures of the core itself; what an island

@@ -129,6 +129,12 @@ dlc_err dlc_coordinator_pause(dlc_coordinator *c)
 
 /* --- actions of the core ------------------------------------------------------------------------------------------ */
 
+/* Bulk that really crosses a wire is counted there. */
+static bool counts_itself(const dlc_coordinator *c)
+{
+    return c->hub->ops->publish != NULL;
+}
+
 static dlc_err assign(dlc_coordinator *c, const struct dlc_action *a)
 {
     struct dlc_message m = { .kind = DLC_MSG_ASSIGN,
@@ -143,7 +149,7 @@ static dlc_err assign(dlc_coordinator *c, const struct dlc_action *a)
                              .ranges = *a->assignment.lease };
 
     /* In lockstep the islands have theta(t-1) already, but for the first one. */
-    if (!a->assignment.own_params && (!c->cfg.lockstep || a->assignment.t == 1))
+    if (!counts_itself(c) && !a->assignment.own_params && (!c->cfg.lockstep || a->assignment.t == 1))
         c->hub->traffic[a->island].bytes_down += c->cfg.n_params * sizeof(float);
     return c->hub->ops->send(c->hub, a->island, &m);
 }
@@ -329,7 +335,7 @@ static dlc_err on_contribution(dlc_coordinator *c, int island, const struct dlc_
     if (c->cb.contribution)
         c->cb.contribution(c->cb.self, island, m);
     /* Data parallelism sends gradients only; this one is there for the record. */
-    if (!c->cfg.lockstep)
+    if (!counts_itself(c) && !c->cfg.lockstep)
         c->hub->traffic[island].bytes_up += m->size_bytes;
     return event(c, &ev);
 }
