@@ -14,7 +14,6 @@
 #include "train/run.h"
 #include "train/serve_internal.h"
 
-#define WATCH_EVERY_S 2.0
 #define PROBE_LIMIT_S 10.0
 
 /* --- joining ------------------------------------------------------------------------------------------------------ */
@@ -273,9 +272,8 @@ dlc_err serve__watch(void *serve)
     dlc_serve *s = serve;
     bool restarted = false;
 
-    if (!s->server || dlc_now_s() - s->watched_s < WATCH_EVERY_S)
+    if (!s->server)
         return DLC_OK;
-    s->watched_s = dlc_now_s();
     DLC_TRY(dlc_nats_server_watch(s->server, &restarted));
     if (restarted)
         dlc_warn("nats-server was gone and is started again; islands come back by themselves");

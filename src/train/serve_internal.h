@@ -16,7 +16,6 @@ struct dlc_serve {
     struct dlc_buf ca_pem;
     dlc_leader *leader;
     dlc_nats_hub *hub;
-    double watched_s;
 };
 
 /* Starts a server of our own again when it died. */
